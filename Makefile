@@ -1,0 +1,62 @@
+# `make test` and `make demo` do all their own set-up; `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+export PYTHONUNBUFFERED = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test unit lint demo bench docs fuzz freeze clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v.major}.{v.minor}: try make PYTHON=python3.12")'
+	@test -x $(BIN)/python || { echo "== making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "== installing packages (once; a minute or two)"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(STAMP)  ## Make the virtual environment and install everything
+
+test: setup lint  ## Lint, types, import contracts, docs, and all tests
+	@echo "== docs (strict)"
+	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "== tests"
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup  ## ruff, mypy --strict, import contracts
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "== mypy --strict"
+	@$(BIN)/mypy
+	@echo "== import contracts"
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+demo: setup  ## A short show of what there is
+	@$(BIN)/python examples/moebius/show.py
+
+bench: setup  ## Every benchmark, with its peers
+	@$(BIN)/python -m benchmarks all
+
+docs: setup  ## Build the documentation into build/site
+	@$(BIN)/mkdocs build --strict --site-dir build/site
+	@echo "open build/site/index.html"
+
+fuzz: setup  ## Coverage-guided fuzzing of the decoders (atheris); FUZZ_SECONDS=60
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
+	@$(BIN)/python -m tests.fuzz.frames -max_total_time=$${FUZZ_SECONDS:-60}
+
+freeze:  ## Write constraints.txt anew from the newest versions that work together
+	@$(PYTHON) -m venv build/freeze && build/freeze/bin/pip install --quiet '.[dev,fuzz]'
+	@{ echo '# Versions that are tested together. `make freeze` writes this file.'; build/freeze/bin/pip freeze --exclude tstreams; } > constraints.txt
+	@rm -rf build/freeze
+
+clean:  ## Remove everything that make made
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

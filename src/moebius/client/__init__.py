@@ -1,0 +1,1 @@
+"""The client: one set of rules (`exchange`), one driver (`connection`), two faces (`blocking`, `asynchronous`)."""

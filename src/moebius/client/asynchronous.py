@@ -1,0 +1,333 @@
+"""The asyncio face of the client."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from ..addresses import parse_address
+from ..errors import Closed, Error
+from ..limits import Limits
+from ..messages import Parts, Payload, as_bytes, as_parts
+from ..router import Strategy
+from ..security import CurveClient
+from ..statistics import ClientStatistics
+from .connection import Connection, Settings
+from .exchange import Exchange, Pending
+from .states import State
+
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class Client:
+    """A connection to a moebius server, for asyncio. Belongs to the loop it was opened on.
+
+    It reconnects by itself. Requests that were under way when a connection broke fail with
+    `Disconnected`, because nobody knows whether they took effect, unless they were begun with
+    `repeat=True`: those are sent again. Requests begun without a connection wait for one, up to
+    their deadline.
+
+    `timeout` (seconds, None for ever) is the deadline of each call; it travels with the request.
+    `on_push` gets what the server sends of its own accord; `on_state` each new `State`. Both are
+    called on the loop and must not block.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        token: str = "",
+        name: str = "",
+        tls: ssl.SSLContext | None = None,
+        curve: CurveClient | None = None,
+        limits: Limits | None = None,
+        on_push: Callable[[bytes], None] | None = None,
+        on_state: Callable[[State], None] | None = None,
+    ) -> None:
+        self._settings = Settings(
+            address=parse_address(url),
+            token=token,
+            name=name,
+            tls=tls,
+            curve=curve,
+            limits=limits or Limits(),
+            on_push=on_push,
+            on_state=on_state,
+        )
+        self._timeout_s = timeout
+        self._connection: Connection | None = None
+
+    async def open(self, timeout: float = 10.0) -> Client:
+        """Connect, and wait until that has worked once."""
+        if self._connection is None:
+            self._connection = Connection(self._settings)
+        try:
+            await self._connection.ready(timeout)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """End every request with `Closed`, and the connection. May be called again."""
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def __aenter__(self) -> Client:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def call(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = -1,
+        strategy: Strategy | None = None,
+        repeat: bool = False,
+    ) -> bytes:
+        """Send a request and wait for its response (empty if there is none).
+
+        A response of several parts is joined; `call_parts` keeps them apart. Of a streaming
+        response this is the last one. Cancelling the wait stops the handler on the server.
+        """
+        parts = await self.call_parts(
+            command, payload, timeout=timeout, strategy=strategy, repeat=repeat
+        )
+        return as_bytes(parts)
+
+    async def call_parts(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = -1,
+        strategy: Strategy | None = None,
+        repeat: bool = False,
+    ) -> Parts:
+        """Like `call`, with the response's parts as they came: large ones are views, not copies."""
+        sink = _FutureSink(asyncio.get_running_loop().create_future())
+        exchange, pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+        try:
+            return await sink.future
+        except asyncio.CancelledError:
+            exchange.cancel(pending)
+            raise
+
+    def submit(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = -1,
+        strategy: Strategy | None = None,
+        repeat: bool = False,
+    ) -> asyncio.Future[Parts]:
+        """Send a request and go on: a future of its response's parts. Cancelling it cancels the request."""
+        sink = _FutureSink(asyncio.get_running_loop().create_future())
+        exchange, pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+
+        def cancel(future: asyncio.Future[Parts]) -> None:
+            if future.cancelled():
+                exchange.cancel(pending)
+
+        sink.future.add_done_callback(cancel)
+        return sink.future
+
+    def stream(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = None,
+        strategy: Strategy | None = None,
+        window_bytes: int | None = None,
+    ) -> Stream:
+        """Send a request and iterate over its responses, with `async for`.
+
+        The server sends at most `window_bytes` more than you have taken. Leaving the loop (or
+        closing the stream) stops the handler on the server.
+        """
+        window = window_bytes or self._settings.limits.stream_window_bytes
+        sink = _StreamSink()
+        exchange, pending = self._begin(
+            sink, command, payload, timeout, strategy, False, credit=window
+        )
+        return Stream(exchange, pending, sink, window, self._settings.limits.item_overhead_bytes)
+
+    async def send(
+        self, command: str, payload: Payload = b"", *, timeout: float | None = -1
+    ) -> None:
+        """Send a request that wants no response. Returns when it is on its way."""
+        sink = _FutureSink(asyncio.get_running_loop().create_future())
+        self._begin(sink, command, payload, timeout, None, False, one_way=True)
+        await sink.future
+
+    @property
+    def state(self) -> State:
+        """What the connection is doing."""
+        return State.CONNECTING if self._connection is None else self._connection.state
+
+    def statistics(self) -> ClientStatistics:
+        """What this client is doing and has done."""
+        return self._opened().statistics()
+
+    def _opened(self) -> Connection:
+        if self._connection is None:
+            raise Closed("open this client first: `async with` it, or await `open()`")
+        return self._connection
+
+    def _begin(
+        self,
+        sink: _FutureSink | _StreamSink,
+        command: str,
+        payload: Payload,
+        timeout: float | None,
+        strategy: Strategy | None,
+        repeat: bool,
+        credit: int | None = None,
+        one_way: bool = False,
+    ) -> tuple[Exchange, Pending]:
+        exchange = self._opened().exchange
+        pending = Pending(
+            sink,
+            command,
+            as_parts(payload),
+            timeout_s=self._timeout_s if timeout == -1 else timeout,
+            credit=credit,
+            strategy=None if strategy is None else strategy.value,
+            repeat=repeat,
+            one_way=one_way,
+        )
+        exchange.begin(pending)
+        return exchange, pending
+
+
+class Stream:
+    """The responses to one request, as an async iterator of bytes."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        pending: Pending,
+        sink: _StreamSink,
+        window_bytes: int,
+        overhead_bytes: int,
+    ) -> None:
+        self._exchange = exchange
+        self._pending = pending
+        self._sink = sink
+        self._window_bytes = window_bytes
+        self._overhead_bytes = overhead_bytes
+        self._taken_bytes = 0
+        self._loop = asyncio.get_running_loop()
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return as_bytes(await self.next_parts())
+
+    async def next_parts(self) -> Parts:
+        """The next response with its parts kept apart; `StopAsyncIteration` after the last."""
+        sink = self._sink
+        while not sink.items:
+            if sink.ended:
+                if sink.error is not None:
+                    error, sink.error = sink.error, None
+                    raise error
+                raise StopAsyncIteration
+            sink.waiter = self._loop.create_future()
+            await sink.waiter
+        parts = sink.items.popleft()
+        self._taken_bytes += sum(map(len, parts)) + self._overhead_bytes
+        if self._taken_bytes * 2 >= self._window_bytes:
+            self._exchange.grant(self._pending, self._taken_bytes)
+            self._taken_bytes = 0
+        return parts
+
+    async def aclose(self) -> None:
+        """Stop the handler on the server. May be called again."""
+        self._exchange.cancel(self._pending)
+        self._sink.close()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if not self._pending.ended and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._exchange.cancel, self._pending)
+
+
+class _FutureSink:
+    """One response, into a future."""
+
+    __slots__ = ("_last", "future")
+
+    def __init__(self, future: asyncio.Future[Parts]) -> None:
+        self.future = future
+        self._last: Parts = ()
+
+    def item(self, parts: Parts) -> None:
+        """A streaming response: the caller asked for one, and gets the last."""
+        self._last = parts
+
+    def done(self, parts: Parts | None) -> None:
+        if not self.future.done():
+            self.future.set_result(self._last if parts is None else parts)
+
+    def fail(self, error: Error) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _StreamSink:
+    """Many responses, into a queue that credit bounds."""
+
+    __slots__ = ("ended", "error", "items", "waiter")
+
+    def __init__(self) -> None:
+        self.items: deque[Parts] = deque()
+        self.ended = False
+        self.error: Error | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    def item(self, parts: Parts) -> None:
+        self.items.append(parts)
+        self._wake()
+
+    def done(self, parts: Parts | None) -> None:
+        if parts is not None:
+            self.items.append(parts)
+        self.ended = True
+        self._wake()
+
+    def fail(self, error: Error) -> None:
+        self.error = error
+        self.ended = True
+        self._wake()
+
+    def close(self) -> None:
+        """Whoever waits gets the end."""
+        self.items.clear()
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

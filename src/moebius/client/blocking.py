@@ -1,0 +1,389 @@
+"""The blocking face of the client: the same rules on a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+import uvloop
+
+from ..addresses import parse_address
+from ..errors import Closed, Error
+from ..limits import Limits
+from ..messages import Parts, Payload, as_bytes, as_parts
+from ..router import Strategy
+from ..security import CurveClient
+from ..statistics import ClientStatistics
+from .asynchronous import DEFAULT_TIMEOUT_S
+from .connection import Connection, Settings
+from .exchange import Pending, Sink
+from .states import State
+
+T = TypeVar("T")
+
+
+class _LoopThread:
+    """The thread that does the I/O of all blocking clients of this process."""
+
+    _instance: ClassVar[_LoopThread | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = uvloop.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="moebius-client", daemon=True).start()
+
+    @classmethod
+    def get(cls) -> _LoopThread:
+        """The one of this process: a forked child gets its own."""
+        with cls._lock:
+            if cls._instance is None or cls._instance.pid != os.getpid():
+                cls._instance = cls()
+            return cls._instance
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+
+class Client:
+    """A connection to a moebius server. Thread-safe; threads share the connection.
+
+    It reconnects by itself. Requests that were under way when a connection broke fail with
+    `Disconnected`, because nobody knows whether they took effect, unless they were begun with
+    `repeat=True`: those are sent again. Requests begun without a connection wait for one, up to
+    their deadline.
+
+    `timeout` (seconds, None for ever) is the deadline of each call; it travels with the request.
+    `on_push` gets what the server sends of its own accord; `on_state` each new `State`. Both are
+    called on the I/O thread and must not block. After a fork the child must make its own client.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        connect_timeout: float = 10.0,
+        token: str = "",
+        name: str = "",
+        tls: ssl.SSLContext | None = None,
+        curve: CurveClient | None = None,
+        limits: Limits | None = None,
+        on_push: Callable[[bytes], None] | None = None,
+        on_state: Callable[[State], None] | None = None,
+    ) -> None:
+        settings = Settings(
+            address=parse_address(url),
+            token=token,
+            name=name,
+            tls=tls,
+            curve=curve,
+            limits=limits or Limits(),
+            on_push=on_push,
+            on_state=on_state,
+        )
+        self._limits = settings.limits
+        self._timeout_s = timeout
+        self._outbox: deque[Callable[[], None]] = deque()
+        self._posted = False
+        self._io = _LoopThread.get()
+        self._connection = self._io.run(self._open(settings, connect_timeout))
+        self._exchange = self._connection.exchange
+
+    @staticmethod
+    async def _open(settings: Settings, timeout_s: float) -> Connection:
+        connection = Connection(settings)
+        try:
+            await connection.ready(timeout_s)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """End every request with `Closed`, and the connection. May be called again."""
+        if self._io.pid == os.getpid():
+            self._io.run(self._connection.close())
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = -1,
+        strategy: Strategy | None = None,
+        repeat: bool = False,
+    ) -> bytes:
+        """Send a request and wait for its response (empty if there is none).
+
+        A response of several parts is joined; `call_parts` keeps them apart. Of a streaming
+        response this is the last one.
+        """
+        parts = self.call_parts(
+            command, payload, timeout=timeout, strategy=strategy, repeat=repeat
+        )
+        return as_bytes(parts)
+
+    def call_parts(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = -1,
+        strategy: Strategy | None = None,
+        repeat: bool = False,
+    ) -> Parts:
+        """Like `call`, with the response's parts as they came: large ones are views, not copies."""
+        sink = _WaiterSink()
+        pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+        try:
+            return sink.wait()
+        except BaseException:
+            self._post(lambda: self._exchange.cancel(pending))
+            raise
+
+    def submit(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = -1,
+        strategy: Strategy | None = None,
+        repeat: bool = False,
+    ) -> Future[Parts]:
+        """Send a request and go on: a future of its response's parts. Cancelling it cancels the request.
+
+        Requests of one thread leave in the order in which they were submitted.
+        """
+        sink = _FutureSink()
+        pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+
+        def cancel(future: Future[Parts]) -> None:
+            if future.cancelled():
+                self._post(lambda: self._exchange.cancel(pending))
+
+        sink.future.add_done_callback(cancel)
+        return sink.future
+
+    def stream(
+        self,
+        command: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = None,
+        strategy: Strategy | None = None,
+        window_bytes: int | None = None,
+    ) -> Stream:
+        """Send a request and iterate over its responses.
+
+        The server sends at most `window_bytes` more than you have taken. Leaving the loop (or
+        closing the stream) stops the handler on the server.
+        """
+        window = window_bytes or self._limits.stream_window_bytes
+        sink = _StreamSink()
+        pending = self._begin(sink, command, payload, timeout, strategy, False, credit=window)
+        return Stream(self, pending, sink, window)
+
+    def send(self, command: str, payload: Payload = b"", *, timeout: float | None = -1) -> None:
+        """Send a request that wants no response. Returns when it is on its way."""
+        sink = _WaiterSink()
+        self._begin(sink, command, payload, timeout, None, False, one_way=True)
+        sink.wait()
+
+    @property
+    def state(self) -> State:
+        """What the connection is doing."""
+        return self._connection.state
+
+    def statistics(self) -> ClientStatistics:
+        """What this client is doing and has done."""
+        return self._connection.statistics()
+
+    def _begin(
+        self,
+        sink: Sink,
+        command: str,
+        payload: Payload,
+        timeout: float | None,
+        strategy: Strategy | None,
+        repeat: bool,
+        credit: int | None = None,
+        one_way: bool = False,
+    ) -> Pending:
+        if self._io.pid != os.getpid():
+            raise Closed("this client was made before a fork: make a new one in the child process")
+        pending = Pending(
+            sink,
+            command,
+            as_parts(payload),
+            timeout_s=self._timeout_s if timeout == -1 else timeout,
+            credit=credit,
+            strategy=None if strategy is None else strategy.value,
+            repeat=repeat,
+            one_way=one_way,
+        )
+        self._post(lambda: self._exchange.begin(pending))
+        return pending
+
+    def _post(self, action: Callable[[], None]) -> None:
+        """Do this on the I/O thread; many actions share one wake-up."""
+        self._outbox.append(action)
+        if not self._posted:
+            self._posted = True
+            self._io.loop.call_soon_threadsafe(self._take_outbox)
+
+    def _take_outbox(self) -> None:
+        self._posted = False  # before the queue is read: what comes later wakes us again
+        outbox = self._outbox
+        while outbox:
+            outbox.popleft()()
+
+
+connect = Client
+"""Connect to a server: `with moebius.connect("tcp://127.0.0.1:7070") as client: ...`"""
+
+
+class Stream:
+    """The responses to one request, as an iterator of bytes."""
+
+    def __init__(
+        self, client: Client, pending: Pending, sink: _StreamSink, window_bytes: int
+    ) -> None:
+        self._client = client
+        self._pending = pending
+        self._sink = sink
+        self._window_bytes = window_bytes
+        self._taken_bytes = 0
+        self._ended = False
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> bytes:
+        return as_bytes(self.next_parts())
+
+    def next_parts(self) -> Parts:
+        """The next response with its parts kept apart; `StopIteration` after the last."""
+        if self._ended:
+            raise StopIteration
+        event = self._sink.events.get()
+        if isinstance(event, tuple):
+            self._taken_bytes += sum(map(len, event)) + self._client._limits.item_overhead_bytes
+            if self._taken_bytes * 2 >= self._window_bytes:
+                taken, self._taken_bytes = self._taken_bytes, 0
+                self._client._post(lambda: self._client._exchange.grant(self._pending, taken))
+            return event
+        self._ended = True
+        if event is None:
+            raise StopIteration
+        raise event
+
+    def close(self) -> None:
+        """Stop the handler on the server. May be called again."""
+        self._ended = True
+        client, pending = self._client, self._pending
+        if not pending.ended and client._io.pid == os.getpid():
+            client._post(lambda: client._exchange.cancel(pending))
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _WaiterSink:
+    """One response, for a thread that waits for it."""
+
+    __slots__ = ("_error", "_lock", "_parts")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._parts: Parts = ()
+        self._error: Error | None = None
+
+    def wait(self) -> Parts:
+        """Wait; the deadline is the exchange's business."""
+        self._lock.acquire()
+        if self._error is not None:
+            raise self._error
+        return self._parts
+
+    def item(self, parts: Parts) -> None:
+        """A streaming response: the caller asked for one, and gets the last."""
+        self._parts = parts
+
+    def done(self, parts: Parts | None) -> None:
+        if parts is not None:
+            self._parts = parts
+        self._lock.release()
+
+    def fail(self, error: Error) -> None:
+        self._error = error
+        self._lock.release()
+
+
+class _FutureSink:
+    """One response, into a future."""
+
+    __slots__ = ("_last", "future")
+
+    def __init__(self) -> None:
+        self.future: Future[Parts] = Future()
+        self._last: Parts = ()
+
+    def item(self, parts: Parts) -> None:
+        """A streaming response: the caller asked for one, and gets the last."""
+        self._last = parts
+
+    def done(self, parts: Parts | None) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._last if parts is None else parts)
+
+    def fail(self, error: Error) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class _StreamSink:
+    """Many responses, into a queue that credit bounds: parts, then None or an error."""
+
+    __slots__ = ("events",)
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Parts | Error | None] = queue.SimpleQueue()
+
+    def item(self, parts: Parts) -> None:
+        self.events.put(parts)
+
+    def done(self, parts: Parts | None) -> None:
+        if parts is not None:
+            self.events.put(parts)
+        self.events.put(None)
+
+    def fail(self, error: Error) -> None:
+        self.events.put(error)

@@ -1,0 +1,180 @@
+"""The driver of a client: connects, says hello, keeps the heartbeat, connects again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import zmq
+
+from ..addresses import Address, Transport
+from ..errors import Closed, Disconnected, Error, ProtocolError, Unauthorized
+from ..limits import Limits
+from ..messages import Hello, Parts, Ping, Welcome
+from ..security import CurveClient
+from ..statistics import ClientStatistics
+from ..transports import inproc, tcp
+from ..transports.link import Link
+from ..transports.zmq import DealerLink
+from .exchange import Exchange
+from .states import State
+
+log = logging.getLogger("moebius.client")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a client connects."""
+
+    address: Address
+    token: str = ""
+    name: str = ""
+    tls: ssl.SSLContext | None = None
+    curve: CurveClient | None = None
+    limits: Limits = field(default_factory=Limits)
+    on_push: Callable[[bytes], None] | None = None
+    on_state: Callable[[State], None] | None = None
+
+
+class Connection:
+    """Keeps one link to a server alive, on the running loop, until it is closed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.exchange = Exchange(
+            settings.limits, self._push_hook(), self._on_welcome, self._on_lost
+        )
+        self.state = State.CONNECTING
+        self.connects = 0
+        self._link: Link | None = None
+        self._welcome: asyncio.Future[Welcome] | None = None
+        self._lost = asyncio.Event()
+        self._lost_reason = ""
+        self._first: asyncio.Future[None] = self._loop.create_future()
+        self._task = self._loop.create_task(self._run())
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait for the first connection; `Disconnected` or `Unauthorized` if it cannot be had."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self._first), timeout_s)
+        except TimeoutError:
+            address = self._settings.address
+            raise Disconnected(
+                f"no connection to {address} within {timeout_s:g} s: {self._lost_reason}"
+            ) from None
+
+    async def close(self) -> None:
+        """End all requests, and the connection."""
+        self._shut(Closed("this client has been closed"))
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def statistics(self) -> ClientStatistics:
+        """A snapshot."""
+        return self.exchange.statistics(self.state, self.connects)
+
+    # Inside.
+
+    def _push_hook(self) -> Callable[[Parts], None] | None:
+        on_push = self._settings.on_push
+        return None if on_push is None else lambda parts: on_push(b"".join(parts))
+
+    async def _run(self) -> None:
+        limits = self._settings.limits
+        delay_s = limits.reconnect_delay_s_min
+        while self.state is not State.CLOSED:
+            try:
+                async with asyncio.timeout(limits.connect_timeout_s):
+                    link, welcome = await self._connect()
+            except (OSError, Error, TimeoutError) as error:
+                if isinstance(error, Unauthorized | ProtocolError):
+                    self._shut(error)
+                    return
+                self._lost_reason = str(error) or type(error).__name__
+                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+                delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)
+                continue
+            delay_s = limits.reconnect_delay_s_min
+            self.connects += 1
+            self._enter(State.CONNECTED)
+            self.exchange.attach(link, welcome)
+            if not self._first.done():
+                self._first.set_result(None)
+            await self._watch(link)
+            self._enter(State.RECONNECTING)
+
+    async def _connect(self) -> tuple[Link, Welcome]:
+        settings = self._settings
+        self._lost.clear()
+        self.exchange.refusal = None
+        self._welcome = self._loop.create_future()
+        link = self._link = await self._dial()
+        try:
+            beat_ms = int(settings.limits.heartbeat_s * 1000)
+            hello = Hello(token=settings.token, heartbeat_ms=beat_ms, name=settings.name)
+            link.send(hello, ())
+            return link, await self._welcome
+        except BaseException:
+            self._welcome.cancel()
+            link.abort("the handshake failed")
+            raise
+
+    async def _dial(self) -> Link:
+        settings = self._settings
+        address, limits = settings.address, settings.limits
+        if address.transport.is_zmq:
+            context = zmq.Context.instance()
+            return DealerLink(address, limits, context, settings.curve, self.exchange)
+        if address.transport is Transport.INPROC:
+            return await inproc.dial(address, limits, self.exchange)
+        return await tcp.dial(address, limits, settings.tls, lambda _: self.exchange)
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        if self._welcome is not None and not self._welcome.done():
+            self._welcome.set_result(welcome)
+
+    def _on_lost(self, reason: str) -> None:
+        self._link = None
+        refusal = self.exchange.refusal
+        self._lost_reason = refusal.message if refusal is not None else reason
+        if self._welcome is not None and not self._welcome.done():
+            self._welcome.set_exception(refusal or Disconnected(reason))
+        self._lost.set()
+
+    async def _watch(self, link: Link) -> None:
+        """Ping until the link is lost; a server that is silent for too long is dead."""
+        limits = self._settings.limits
+        missed = 0
+        while not self._lost.is_set():
+            try:
+                await asyncio.wait_for(self._lost.wait(), limits.heartbeat_s)
+            except TimeoutError:
+                missed = 0 if link.touched() else missed + 1
+                if missed >= limits.heartbeats_missed_max:
+                    link.abort(f"the server was silent for {missed * limits.heartbeat_s:g} s")
+                else:
+                    link.send(Ping(missed), ())
+
+    def _shut(self, error: Error) -> None:
+        self._enter(State.CLOSED)
+        if not self._first.done():
+            self._first.set_exception(error)
+            self._first.exception()  # whoever waits gets it; nobody has to
+        if self._link is not None:
+            self._link.close("the client closed the connection")
+        self.exchange.close(error)
+
+    def _enter(self, state: State) -> None:
+        if self.state is State.CLOSED or self.state is state:
+            return
+        self.state = state
+        if self._settings.on_state is not None:
+            try:
+                self._settings.on_state(state)
+            except Exception:
+                log.exception("on_state failed")

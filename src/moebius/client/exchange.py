@@ -1,0 +1,313 @@
+"""The rules of a client, without I/O: which request is where, and what a message means for it.
+
+    WAITING -> SENT -> ENDED        A request waits for a connection and a place in flight; it ends
+       \\________________/          with a reply, an end, a failure, a cancel or its deadline. When
+                                    the link is lost, SENT goes back to WAITING if the request may
+                                    be repeated, and else ends with `disconnected`.
+
+All methods belong to the thread of the connection's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from ..errors import DeadlineExceeded, Disconnected, Error, Overloaded
+from ..limits import Limits
+from ..messages import (
+    NO_RESPONSE,
+    Call,
+    Cancel,
+    Credit,
+    End,
+    Failure,
+    Goaway,
+    Header,
+    Item,
+    Parts,
+    Pong,
+    Push,
+    Reply,
+    Welcome,
+)
+from ..statistics import ClientStatistics
+from ..transports.link import Link
+from .states import State
+
+log = logging.getLogger("moebius.client")
+
+
+class Sink(Protocol):
+    """Where the responses of one request go. Exactly one of `done` and `fail` is called, once."""
+
+    def item(self, parts: Parts) -> None:
+        """One response of many."""
+
+    def done(self, parts: Parts | None) -> None:
+        """The last response, or None: no more."""
+
+    def fail(self, error: Error) -> None:
+        """The request failed."""
+
+
+class Pending:
+    """A request that has not ended."""
+
+    __slots__ = (
+        "command",
+        "credit",
+        "ended",
+        "expires_at",
+        "id",
+        "one_way",
+        "parts",
+        "repeat",
+        "sink",
+        "strategy",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        sink: Sink,
+        command: str,
+        parts: Parts,
+        *,
+        timeout_s: float | None,
+        credit: int | None = None,
+        strategy: str | None = None,
+        repeat: bool = False,
+        one_way: bool = False,
+    ) -> None:
+        self.sink = sink
+        self.command = command
+        self.parts = parts
+        self.expires_at = None if timeout_s is None else time.monotonic() + timeout_s
+        self.credit = credit
+        self.strategy = strategy
+        self.repeat = repeat
+        self.one_way = one_way
+        self.id = NO_RESPONSE
+        self.ended = False
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Exchange:
+    """All requests of one client. A `Receiver` of its link's messages.
+
+    Invariants: `_sent` holds exactly the requests that the present link has carried and that have
+    not ended; without a link it is empty. `_waiting` may hold ended requests, which are skipped.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        on_push: Callable[[Parts], None] | None,
+        on_welcome: Callable[[Welcome], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._limits = limits
+        self._on_push = on_push
+        self._on_welcome = on_welcome
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
+        self._inflight_max = 0
+        self._waiting: deque[Pending] = deque()
+        self._sent: dict[int, Pending] = {}
+        self._last_id = 0
+        self._closed: Error | None = None
+        self.refusal: Error | None = None
+        """What the server said of the whole connection before it closed it."""
+        self.calls = self.replies = self.items = self.failures = self.pushes = 0
+
+    # From the faces.
+
+    def begin(self, pending: Pending) -> None:
+        """Start a request: send it now, or when there is a connection and room."""
+        self.calls += 1
+        if self._closed is not None:
+            self._fail(pending, self._closed)
+            return
+        if pending.expires_at is not None and not pending.one_way:
+            delay_s = max(0.0, pending.expires_at - time.monotonic())
+            pending.timer = self._loop.call_later(delay_s, self._expire, pending)
+        if self._has_room() and not self._waiting:
+            self._transmit(pending)
+        elif len(self._waiting) >= self._limits.waiting_max:
+            text = f"{len(self._waiting)} requests wait for a connection or a place in flight already"
+            self._fail(pending, Overloaded(text))
+        else:
+            self._waiting.append(pending)
+
+    def cancel(self, pending: Pending) -> None:
+        """The caller has lost interest: stop the handler. The sink hears no more."""
+        if not pending.ended:
+            self._end(pending)
+            self._recall(pending)
+
+    def grant(self, pending: Pending, credit_bytes: int) -> None:
+        """The reader of a stream has room for more."""
+        if not pending.ended and self._link is not None:
+            self._link.send(Credit(pending.id, credit_bytes), ())
+
+    def close(self, error: Error) -> None:
+        """End every request with this error, now and from now on."""
+        self._closed = error
+        waiting, self._waiting = self._waiting, deque()
+        sent, self._sent = self._sent, {}
+        for pending in (*sent.values(), *waiting):
+            self._fail(pending, error)
+
+    # From the connection.
+
+    def attach(self, link: Link, welcome: Welcome) -> None:
+        """A connection is ready: send what waits."""
+        self._link = link
+        self._inflight_max = max(1, welcome.inflight_max)
+        self.writable()
+
+    # From the link.
+
+    def received(self, header: Header, parts: Parts) -> None:
+        """A message came."""
+        match header:
+            case Reply():
+                self._finish(header.id, parts)
+            case Item():
+                self.items += 1
+                pending = self._sent.get(header.id)
+                if pending is not None:
+                    pending.sink.item(parts)
+            case End():
+                self._finish(header.id, None)
+            case Failure():
+                self._on_failure(header)
+            case Push():
+                self.pushes += 1
+                self._push(parts)
+            case Welcome():
+                self._on_welcome(header)
+            case Goaway():
+                self._inflight_max = 0
+            case Pong():
+                pass
+            case _:
+                log.warning("the server sent %s, which servers do not send", type(header).__name__)
+
+    def writable(self) -> None:
+        """The link has room again."""
+        while self._waiting and self._has_room():
+            pending = self._waiting.popleft()
+            if not pending.ended:
+                self._transmit(pending)
+
+    def lost(self, reason: str) -> None:
+        """The link is gone. Repeatable requests wait for the next, first in order; the others end."""
+        self._link = None
+        sent, self._sent = self._sent, {}
+        again = []
+        for pending in sent.values():
+            if pending.repeat:
+                again.append(pending)
+            else:
+                text = f"the connection broke while {pending.command!r} was under way: {reason}"
+                self._fail(pending, Disconnected(text))
+        self._waiting.extendleft(reversed(again))
+        self._on_lost(reason)
+
+    def statistics(self, state: State, connects: int) -> ClientStatistics:
+        """A snapshot."""
+        return ClientStatistics(
+            state=state.value,
+            calls=self.calls,
+            replies=self.replies,
+            items=self.items,
+            failures=self.failures,
+            pushes=self.pushes,
+            connects=connects,
+            inflight=len(self._sent),
+            waiting=sum(not pending.ended for pending in self._waiting),
+            buffered_bytes=self._link.buffered_bytes() if self._link else 0,
+        )
+
+    # Inside.
+
+    def _has_room(self) -> bool:
+        link = self._link
+        return link is not None and not link.blocked and len(self._sent) < self._inflight_max
+
+    def _transmit(self, pending: Pending) -> None:
+        assert self._link is not None
+        deadline_ms = 0
+        if pending.expires_at is not None:
+            deadline_ms = max(1, round((pending.expires_at - time.monotonic()) * 1000))
+        if not pending.one_way:
+            if pending.id == NO_RESPONSE:
+                self._last_id += 1
+                pending.id = self._last_id
+            self._sent[pending.id] = pending
+        call = Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
+        self._link.send(call, pending.parts)
+        if pending.one_way:
+            self._end(pending)
+            pending.sink.done(None)
+
+    def _finish(self, request_id: int, parts: Parts | None) -> None:
+        pending = self._sent.pop(request_id, None)
+        if pending is None:
+            return  # it was cancelled, or its deadline passed, while the answer was under way
+        self.replies += 1
+        self._end(pending)
+        pending.sink.done(parts)
+        if self._waiting:
+            self.writable()
+
+    def _on_failure(self, failure: Failure) -> None:
+        error = Error.from_wire(failure.code, failure.message)
+        if failure.id == NO_RESPONSE:
+            self.refusal = error
+            return
+        pending = self._sent.pop(failure.id, None)
+        if pending is not None:
+            self._fail(pending, error)
+            if self._waiting:
+                self.writable()
+
+    def _push(self, parts: Parts) -> None:
+        if self._on_push is None:
+            return
+        try:
+            self._on_push(parts)
+        except Exception:
+            log.exception("on_push failed")
+
+    def _expire(self, pending: Pending) -> None:
+        if pending.ended:
+            return
+        where = "the server did not answer" if pending.id in self._sent else "there was no connection"
+        self._recall(pending)
+        text = f"{pending.command!r}: {where} within the deadline"
+        self._fail(pending, DeadlineExceeded(text))
+
+    def _recall(self, pending: Pending) -> None:
+        if self._sent.pop(pending.id, None) is not None and self._link is not None:
+            self._link.send(Cancel(pending.id), ())
+            self.writable()
+
+    def _fail(self, pending: Pending, error: Error) -> None:
+        if not pending.ended:
+            self.failures += 1
+            self._end(pending)
+            pending.sink.fail(error)
+
+    def _end(self, pending: Pending) -> None:
+        pending.ended = True
+        if pending.timer is not None:
+            pending.timer.cancel()
+            pending.timer = None

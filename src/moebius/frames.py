@@ -1,0 +1,168 @@
+"""How a message lies on a byte stream: frames, their encoder and their decoder. No I/O here.
+
+A frame is a prefix of 8 bytes (body length: u32, header length: u16, number of parts: u16, all
+big-endian) and a body: the lengths of all parts but the last (u32 each, only if there are two or
+more), the header, the parts.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from .errors import Error, ProtocolError, TooLarge
+from .limits import KIB, Limits
+from .messages import Buffer, Parts
+
+PREFIX = struct.Struct(">IHH")
+PREFIX_BYTES = PREFIX.size
+
+LARGE_BYTES = 64 * KIB
+"""From this size on a frame is received in place and its parts are views, not copies. Below it a
+copy is cheaper than a view, and does not pin the read buffer."""
+
+_pack = PREFIX.pack
+_unpack_from = PREFIX.unpack_from
+
+
+def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
+    """The buffers that make one frame, in order. Payload is passed on, not copied."""
+    count = len(parts)
+    if count == 1:
+        part = parts[0]
+        return [_pack(len(header) + len(part), len(header), 1) + header, part]
+    if count == 0:
+        return [_pack(len(header), len(header), 0) + header]
+    sizes = [len(part) for part in parts]
+    table = struct.pack(f">{count - 1}I", *sizes[:-1])
+    body = len(table) + len(header) + sum(sizes)
+    return [_pack(body, len(header), count) + table + header, *parts]
+
+
+class FrameDecoder:
+    """Turns the bytes of a stream into frames.
+
+    The owner reads into `buffer()` and then calls `advance(n)`, which returns the frames that are
+    complete. After a malformed or oversized frame `error` is set and nothing more is decoded; the
+    frames before it are still returned.
+
+    Invariant: `_large` is None, or holds the first `_filled` bytes of one incomplete frame, and then
+    `_tail` is empty. `_tail` is shorter than one frame.
+    """
+
+    __slots__ = ("_filled", "_large", "_limits", "_shared", "_tail", "error")
+
+    def __init__(self, limits: Limits, shared: memoryview) -> None:
+        self._limits = limits
+        self._shared = shared
+        self._tail = b""
+        self._large: memoryview | None = None
+        self._filled = 0
+        self.error: Error | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun to arrive and is not complete."""
+        return bool(self._tail) or self._large is not None
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go: the rest of a large frame, else the loop's shared buffer."""
+        large = self._large
+        return self._shared if large is None else large[self._filled :]
+
+    def advance(self, count: int) -> list[tuple[bytes, Parts]]:
+        """Take `count` bytes that were written to `buffer()`."""
+        if self.error is not None:
+            return []
+        large = self._large
+        if large is None:
+            return self._scan(self._shared[:count].tobytes())
+        self._filled += count
+        if self._filled < len(large):
+            return []
+        self._large = None
+        frames: list[tuple[bytes, Parts]] = []
+        try:
+            body, header_bytes, part_count = _unpack_from(large)
+            frames.append(_cut(large.toreadonly(), 0, body, header_bytes, part_count))
+        except Error as error:
+            self.error = error
+        return frames
+
+    def _scan(self, data: bytes) -> list[tuple[bytes, Parts]]:
+        if self._tail:
+            data = self._tail + data
+            self._tail = b""
+        frames: list[tuple[bytes, Parts]] = []
+        size = len(data)
+        at = 0
+        while size - at >= PREFIX_BYTES:
+            body, header_bytes, part_count = _unpack_from(data, at)
+            try:
+                self._check(body, header_bytes, part_count)
+                end = at + PREFIX_BYTES + body
+                if end > size:
+                    break
+                if part_count == 1 and body < LARGE_BYTES and header_bytes <= body:
+                    middle = at + PREFIX_BYTES + header_bytes
+                    frames.append((data[at + PREFIX_BYTES : middle], (data[middle:end],)))
+                elif body < LARGE_BYTES:
+                    frames.append(_cut(data, at, body, header_bytes, part_count))
+                else:
+                    frames.append(_cut(memoryview(data), at, body, header_bytes, part_count))
+            except Error as error:
+                self.error = error
+                return frames
+            at = end
+        if at < size:
+            self._keep(data, at)
+        return frames
+
+    def _keep(self, data: bytes, at: int) -> None:
+        """Hold on to the beginning of a frame; a large one gets a buffer of its own."""
+        if len(data) - at >= PREFIX_BYTES:
+            total = PREFIX_BYTES + _unpack_from(data, at)[0]
+            if total >= LARGE_BYTES:
+                large = memoryview(bytearray(total))
+                self._filled = len(data) - at
+                large[: self._filled] = memoryview(data)[at:]
+                self._large = large
+                return
+        self._tail = data[at:]
+
+    def _check(self, body: int, header_bytes: int, part_count: int) -> None:
+        limits = self._limits
+        if body > limits.frame_bytes_max:
+            raise TooLarge(f"a frame of {body} bytes is over the limit of {limits.frame_bytes_max}")
+        if header_bytes > limits.header_bytes_max:
+            raise TooLarge(
+                f"a header of {header_bytes} bytes is over the limit of {limits.header_bytes_max}"
+            )
+        if part_count > limits.parts_max:
+            raise TooLarge(f"{part_count} parts are over the limit of {limits.parts_max}")
+
+
+def _cut(
+    data: bytes | memoryview, at: int, body: int, header_bytes: int, part_count: int
+) -> tuple[bytes, Parts]:
+    """The header and the parts of the frame that lies at `at`."""
+    at += PREFIX_BYTES
+    end = at + body
+    sizes: tuple[int, ...] = ()
+    if part_count > 1:
+        table_bytes = 4 * (part_count - 1)
+        if table_bytes > body:
+            raise ProtocolError("a frame is shorter than its table of part lengths")
+        sizes = struct.unpack_from(f">{part_count - 1}I", data, at)
+        at += table_bytes
+    header = bytes(data[at : at + header_bytes])
+    at += header_bytes
+    last = end - at - sum(sizes)
+    if last < 0 or (part_count == 0 and last > 0):
+        raise ProtocolError("the lengths of a frame's header and parts do not add up to its body")
+    if part_count == 0:
+        return header, ()
+    parts = []
+    for size in (*sizes, last):
+        parts.append(data[at : at + size])
+        at += size
+    return header, tuple(parts)

@@ -1,0 +1,345 @@
+"""A client as the server sees it: the handle that handlers get, and what its messages lead to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from .drive import is_unfinished
+from .errors import (
+    Cancelled,
+    Error,
+    HandlerFailed,
+    Overloaded,
+    ProtocolError,
+    Unauthorized,
+    UnknownCommand,
+    UnknownStrategy,
+)
+from .lane import Lane
+from .messages import (
+    NO_RESPONSE,
+    PROTOCOL_VERSION,
+    Bye,
+    Call,
+    Cancel,
+    Credit,
+    End,
+    Failure,
+    Goaway,
+    Header,
+    Hello,
+    Parts,
+    Payload,
+    Ping,
+    Pong,
+    Push,
+    Reply,
+    Welcome,
+    as_parts,
+)
+from .request import Request
+from .router import STRATEGIES, Strategy
+
+if TYPE_CHECKING:
+    from .server import Server
+    from .transports.link import Link
+
+
+class Peer:
+    """The handle of one connected client."""
+
+    __slots__ = (
+        "_authenticating",
+        "_commands",
+        "_control",
+        "_gated",
+        "_ready",
+        "counts",
+        "gone",
+        "heartbeat_s",
+        "id",
+        "identity",
+        "lane",
+        "last_seen_at",
+        "limits",
+        "link",
+        "loop",
+        "name",
+        "seen",
+        "server",
+        "tags",
+    )
+
+    def __init__(self, server: Server, link: Link, peer_id: int) -> None:
+        self.server = server
+        self.link = link
+        self.id = peer_id
+        """Unique among all clients that this server ever had."""
+        self.identity: Any = None
+        """What the `authenticate` hook returned."""
+        self.name = ""
+        """What the client calls itself."""
+        self.tags: dict[str, Any] = {}
+        """For your own use; gone with the client."""
+        self.gone = False
+        """Whether the connection has ended."""
+        self.loop = server.loop
+        self.limits = server.limits
+        self.counts = server.counts
+        self.heartbeat_s = 0.0
+        self.last_seen_at = server.loop.time()
+        self.seen = False
+        self.lane = Lane(self)
+        self._commands = server.router.commands
+        self._ready = server.authenticate is None
+        self._authenticating: asyncio.Task[None] | None = None
+        self._gated: deque[tuple[Header, Parts]] = deque()
+        self._control: dict[type, Callable[[Any], None]] = {
+            Hello: self._on_hello,
+            Cancel: self._on_cancel,
+            Credit: self._on_credit,
+            Ping: self._on_ping,
+            Bye: self._on_bye,
+        }
+
+    # The handle, for handlers and background tasks.
+
+    def send(self, payload: Payload) -> bool:
+        """Send the client a message of the server's own (its `on_push` gets it).
+
+        False, and nothing is sent, if the client is gone or takes too little: a slow client makes
+        neither the server's memory grow nor the caller wait.
+        """
+        parts = as_parts(payload)
+        if self.gone or self.link.buffered_bytes() > self.limits.push_buffer_bytes:
+            self.counts.pushes_refused += 1
+            return False
+        self.counts.pushes += 1
+        self.link.send(Push(), parts)
+        return True
+
+    def close(self, reason: str = "closed by the server") -> None:
+        """Cancel the client's requests and close its connection."""
+        self.lane.cancel_all(Cancelled(reason))
+        self.link.close(reason)
+
+    @property
+    def address(self) -> str:
+        """Where the client is, as far as the transport tells."""
+        return self.link.credentials("").address
+
+    @property
+    def transport(self) -> str:
+        """The scheme of the address it came in by: tcp, ipc, zmq+tcp, zmq+ipc or inproc."""
+        return self.link.credentials("").transport
+
+    @property
+    def inflight(self) -> int:
+        """Its requests that run or wait."""
+        return len(self.lane.activities)
+
+    def __repr__(self) -> str:
+        return f"<client {self.id}{' ' + self.name if self.name else ''}>"
+
+    # From the link.
+
+    def received(self, header: Header, parts: Parts) -> None:
+        """A message came."""
+        if not self._ready:
+            self._gate(header, parts)
+        elif type(header) is Call:
+            self._on_call(header, parts)
+        else:
+            self._on_control(header, parts)
+
+    def writable(self) -> None:
+        """The link has room again."""
+        self.lane.wake()
+
+    def lost(self, reason: str) -> None:
+        """The client is gone: whatever runs for it is cancelled."""
+        if self.gone:
+            return
+        self.gone = True
+        if self._authenticating is not None:
+            self._authenticating.cancel()
+        self.counts.cancelled += self.lane.cancel_all(None)
+        self._gated.clear()
+        self.server.peer_lost(self, reason)
+
+    # Calls.
+
+    def _on_call(self, call: Call, parts: Parts) -> None:
+        self.counts.requests += 1
+        command = self._commands.get(call.command)
+        if command is None:
+            self.fail(call.id, UnknownCommand(f"there is no command {call.command!r:.200}"))
+            return
+        if command.one_way and call.id != NO_RESPONSE:
+            self.link.send(End(call.id), ())
+            call = Call(NO_RESPONSE, call.command, call.deadline_ms, None, call.strategy)
+        strategy = command.strategy
+        if call.strategy is not None:
+            asked = STRATEGIES.get(call.strategy)
+            if asked is None:
+                known = ", ".join(STRATEGIES)
+                self.fail(
+                    call.id, UnknownStrategy(f"strategy {call.strategy!r:.40} is none of {known}")
+                )
+                return
+            strategy = asked
+        lane = self.lane
+        in_turn = strategy is not Strategy.PARALLEL
+        if command.pool is not None or (in_turn and lane.turn is not None):
+            lane.take(command, call, parts, strategy)
+            return
+        # Nobody has to wait: what finishes at once never becomes an activity.
+        request = Request(self, call, parts)
+        try:
+            produced = command.function(request)
+        except Exception as error:
+            self.failed(request, error)
+            return
+        if type(produced) is bytes and call.id != NO_RESPONSE:
+            self.counts.replies += 1
+            self.link.send(Reply(call.id), (produced,))
+        elif is_unfinished(produced):
+            lane.adopt(command, request, call, produced, in_turn)
+        else:
+            self.answer(request, produced)
+
+    def answer(self, request: Request, result: Any) -> None:
+        """Send a request's last response: the handler's result, or just that there is no more."""
+        if request.id == NO_RESPONSE:
+            return
+        if result is None:
+            self.counts.replies += 1
+            self.link.send(End(request.id), ())
+            return
+        try:
+            parts = as_parts(result)
+        except Error as error:
+            self.failed(request, TypeError(f"the result of {request.command!r}: {error.message}"))
+            return
+        self.counts.replies += 1
+        self.link.send(Reply(request.id), parts)
+
+    def failed(self, request: Request, error: Exception) -> None:
+        """A handler raised: the caller is told, and the hooks, if it was not a typed refusal."""
+        if isinstance(error, Error):
+            self.fail(request.id, error)
+            if isinstance(error, HandlerFailed):  # a worker process already made it a typed error
+                self.report(request, error)
+            return
+        text = f"{request.command!r} failed with {type(error).__name__}: {error}"
+        self.fail(request.id, HandlerFailed(text))
+        self.report(request, error)
+
+    def fail(self, request_id: int, error: Error) -> None:
+        """Send a failure as the last word on a request."""
+        self.counts.failures += 1
+        if request_id != NO_RESPONSE:
+            self.link.send(Failure(request_id, error.code, error.message[:2000]), ())
+
+    def report(self, request: Request, error: BaseException) -> None:
+        """Tell the error hooks."""
+        self.server.report(request, error)
+
+    # Control messages.
+
+    def _on_control(self, header: Header, parts: Parts) -> None:
+        act = self._control.get(type(header))
+        if act is None:
+            self.reject(ProtocolError(f"a client does not send {type(header).__name__}"))
+        elif parts:
+            name = type(header).__name__
+            self.reject(ProtocolError(f"{name} has no payload, but {len(parts)} parts came with it"))
+        else:
+            act(header)
+
+    def reject(self, error: Error) -> None:
+        """The peer broke the protocol: say how, and close."""
+        self.counts.rejected += 1
+        self.link.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+        self.link.close(error.message)
+
+    def goaway(self) -> None:
+        """The server is stopping: a client that said hello is told."""
+        if self.heartbeat_s:
+            self.link.send(Goaway(), ())
+
+    def _on_hello(self, hello: Hello) -> None:
+        if hello.version != PROTOCOL_VERSION:
+            text = f"protocol version {hello.version} is not {PROTOCOL_VERSION}, the one spoken here"
+            self.reject(ProtocolError(text))
+            return
+        self.name = hello.name[:255]
+        self.heartbeat_s = max(0, hello.heartbeat_ms) / 1000
+        limits = self.limits
+        welcome = Welcome(
+            PROTOCOL_VERSION,
+            self.id,
+            limits.frame_bytes_max,
+            limits.inflight_max,
+            int(limits.heartbeat_s * 1000),
+        )
+        self.link.send(welcome, ())
+
+    def _on_cancel(self, cancel: Cancel) -> None:
+        self.counts.cancelled += 1
+        self.lane.cancel(cancel.id, Cancelled("cancelled by the caller"))
+
+    def _on_credit(self, credit: Credit) -> None:
+        activity = self.lane.activities.get(credit.id)
+        if activity is not None:
+            activity.grant(credit.bytes)
+
+    def _on_ping(self, ping: Ping) -> None:
+        self.link.send(Pong(ping.number), ())
+
+    def _on_bye(self, _: Bye) -> None:
+        self.link.close("the client said goodbye")
+
+    # Authentication: nothing is done for a client before the hook has accepted it.
+
+    def _gate(self, header: Header, parts: Parts) -> None:
+        self._gated.append((header, parts))
+        if self._authenticating is not None:
+            if len(self._gated) > self.limits.inflight_max:
+                self.reject(Overloaded("too many messages before authentication was done"))
+            return
+        token = header.token if isinstance(header, Hello) else ""
+        self._authenticating = self.loop.create_task(self._authenticate(token))
+
+    async def _authenticate(self, token: str) -> None:
+        hook = self.server.authenticate
+        assert hook is not None
+        credentials = self.link.credentials(token)
+        try:
+            identity = hook(credentials)
+            if isawaitable(identity):
+                identity = await identity
+            if identity is None:
+                raise Unauthorized("the credentials were refused")
+        except Exception as error:
+            refusal = error if isinstance(error, Unauthorized) else Unauthorized("refused")
+            if refusal is not error:
+                self.server.report(None, error)
+            self._refuse(refusal)
+            return
+        self.identity = identity
+        self._ready = True
+        while self._gated and not self.gone:
+            self.received(*self._gated.popleft())
+
+    def _refuse(self, refusal: Unauthorized) -> None:
+        for header, _ in self._gated:
+            if isinstance(header, Call):
+                self.fail(header.id, refusal)
+        self._gated.clear()
+        self.counts.unauthorized += 1
+        self.reject(refusal)

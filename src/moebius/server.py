@@ -1,0 +1,342 @@
+"""The server: listeners, clients, background tasks, and their life from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import uvloop
+import zmq
+
+from .addresses import parse_address
+from .drive import discard, drive
+from .errors import Closed, Error, Overloaded, Stopping
+from .limits import Limits
+from .messages import NO_RESPONSE, Failure
+from .peer import Peer
+from .peers import Peers
+from .request import Request
+from .router import Router
+from .security import CurveGate, CurveServer
+from .statistics import Counts, ServerStatistics, StopReport
+from .transports.inproc import InprocListener
+from .transports.link import Credentials, Link
+from .transports.tcp import StreamListener
+from .transports.zmq import RouterListener
+from .workers import Pool
+
+log = logging.getLogger("moebius")
+
+Authenticate: TypeAlias = Callable[[Credentials], Any]
+Listener: TypeAlias = StreamListener | RouterListener | InprocListener
+
+
+class Server:
+    """Serves the commands of a router on any number of addresses.
+
+    `authenticate` is called (and awaited, if it is async) with the `Credentials` of each new client
+    before anything is done for it; what it returns becomes `client.identity`; None refuses.
+    `tls` applies to tcp and ipc addresses, `curve` to zmq ones.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        addresses: Sequence[str] | str,
+        *,
+        limits: Limits | None = None,
+        authenticate: Authenticate | None = None,
+        tls: ssl.SSLContext | None = None,
+        curve: CurveServer | None = None,
+    ) -> None:
+        self.router = router
+        self.limits = limits or Limits()
+        self.authenticate = authenticate
+        self.clients = Peers()
+        """The clients that are connected now."""
+        self.counts = Counts()
+        self.loop: asyncio.AbstractEventLoop
+        self._addresses = [
+            parse_address(text) for text in ([addresses] if isinstance(addresses, str) else addresses)
+        ]
+        self._tls = tls
+        self._curve = curve
+        self._listeners: list[Listener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pools: set[Pool] = set()
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._gate: CurveGate | None = None
+        self._started_at = 0.0
+        self._running = False
+        self._stopping: asyncio.Event
+        self._stopped: StopReport | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """What it listens on, with the ports that the system chose for port 0."""
+        return [str(listener.address) for listener in self._listeners]
+
+    # Life.
+
+    async def start(self) -> None:
+        """Open all addresses and begin to serve, on the running loop."""
+        if self._running:
+            raise Closed("this server is running already")
+        self.loop = asyncio.get_running_loop()
+        self._started_at = self.loop.time()
+        self._stopping = asyncio.Event()
+        self._stopped = None
+        self._running = True
+        try:
+            for command in self.router.commands.values():
+                if command.pool is not None and command.pool not in self._pools:
+                    self._pools.add(command.pool)
+                    await command.pool.start(self.limits)
+            await self._open_listeners()
+        except BaseException:
+            await self.stop(grace_s=0)
+            raise
+        self._spawn(self._sweep())
+        for function in self.router.background_tasks:
+            self.spawn(function)
+        log.info("serving on %s", ", ".join(self.addresses))
+
+    async def stop(self, grace_s: float | None = None) -> StopReport:
+        """Accept nothing new, let what runs finish within the grace, cancel the rest, close."""
+        if not self._running:
+            return self._stopped or StopReport(0, 0, 0)
+        self._running = False
+        for listener in self._listeners:
+            listener.close()
+        clients = list(self.clients)
+        begun = sum(peer.inflight for peer in clients)
+        for peer in clients:
+            peer.goaway()
+        deadline = self.loop.time() + (self.limits.stop_grace_s if grace_s is None else grace_s)
+        while self._inflight() and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        cancelled = 0
+        for peer in list(self.clients):
+            cancelled += peer.lane.cancel_all(Stopping("the server is stopping"))
+            peer.link.close("the server stopped")
+        await self._end_tasks()
+        self._stopped = StopReport(max(0, begun - cancelled), cancelled, len(clients))
+        for listener in self._listeners:
+            if isinstance(listener, RouterListener):
+                listener.close_socket()
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
+        if self._context is not None:
+            await self.loop.run_in_executor(None, self._context.term)
+            self._context = None
+        log.info("stopped: %s", self._stopped)
+        return self._stopped
+
+    def request_stop(self) -> None:
+        """Make `run`, `wait` or `in_thread` stop gracefully. May be called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self.loop.call_soon_threadsafe(self._stopping.set)
+
+    async def wait(self) -> StopReport:
+        """Serve until `request_stop` is called, then stop."""
+        await self._stopping.wait()
+        return await self.stop()
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def run(self) -> StopReport:
+        """Serve until SIGINT, SIGTERM or `request_stop`, on a loop of its own."""
+
+        async def main() -> StopReport:
+            await self.start()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.loop.add_signal_handler(number, self._stopping.set)
+            return await self.wait()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[Server]:
+        """Serve from a thread of its own while the block runs: for tests, notebooks, embedding."""
+        started: threading.Event = threading.Event()
+        failure: list[BaseException] = []
+
+        async def main() -> None:
+            try:
+                await self.start()
+            finally:
+                started.set()
+            await self.wait()
+
+        def body() -> None:
+            try:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(main())
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=body, name="moebius-server", daemon=True)
+        thread.start()
+        started.wait()
+        try:
+            if not failure and self._running:
+                yield self
+        finally:
+            if self._running:
+                self.request_stop()
+            thread.join()
+        if failure:
+            raise failure[0]
+
+    # For handlers and hooks.
+
+    def spawn(self, function: Callable[[Server], Any]) -> None:
+        """Run a background task: any kind of handler function, called with this server."""
+
+        async def run() -> None:
+            try:
+                await drive(function(self), discard)
+            except Exception as error:
+                self.report(None, error)
+
+        self._spawn(run())
+
+    def report(self, request: Request | None, error: BaseException) -> None:
+        """Tell the error hooks; without any, the log."""
+        self.counts.errors += 1
+        hooks = self.router.error_hooks
+        if not hooks:
+            log.error("%s failed", request or "a background task", exc_info=error)
+        for hook in hooks:
+            try:
+                hook(request, error)
+            except Exception:
+                log.exception("an error hook failed")
+
+    def statistics(self) -> ServerStatistics:
+        """What the server is doing and has done."""
+        return ServerStatistics(
+            counts=self.counts,
+            clients=len(self.clients),
+            inflight=self._inflight(),
+            inflight_payload_bytes=sum(peer.lane.payload_bytes for peer in self.clients),
+            buffered_bytes=sum(peer.link.buffered_bytes() for peer in self.clients),
+            workers=sum(pool.workers for pool in self._pools),
+            worker_restarts=sum(pool.restarts for pool in self._pools),
+            uptime_s=self.loop.time() - self._started_at,
+        )
+
+    # From the transports.
+
+    def peer_opened(self, link: Link) -> Peer | None:
+        """A client connected: its handle, or None if there are too many."""
+        if len(self.clients) >= self.limits.clients_max or not self._running:
+            self.counts.clients_refused += 1
+            refusal: Error = Overloaded(f"this server has {len(self.clients)} clients, its limit")
+            if not self._running:
+                refusal = Stopping("the server is stopping")
+            link.send(Failure(NO_RESPONSE, refusal.code, refusal.message), ())
+            link.close(refusal.message)
+            return None
+        peer = Peer(self, link, self.clients.new_id())
+        self.clients.add(peer)
+        self.counts.clients_seen += 1
+        for hook in self.router.connect_hooks:
+            self._call_hook(hook, peer)
+        return peer
+
+    def peer_lost(self, peer: Peer, reason: str) -> None:
+        """A client is gone."""
+        log.debug("%r: %s", peer, reason)
+        self.clients.remove(peer)
+        for hook in self.router.disconnect_hooks:
+            self._call_hook(hook, peer)
+
+    def _call_hook(self, hook: Callable[[Peer], None], peer: Peer) -> None:
+        try:
+            hook(peer)
+        except Exception as error:
+            self.report(None, error)
+
+    # Inside.
+
+    async def _open_listeners(self) -> None:
+        for address in self._addresses:
+            listener: Listener
+            if address.transport.is_zmq:
+                if self._context is None:
+                    self._context = zmq.Context()
+                    if self._curve is not None:
+                        self._gate = CurveGate(self._context, self._curve)
+                listener = RouterListener(
+                    address, self.limits, self._context, self._curve, self.peer_opened
+                )
+            elif address.transport.value == "inproc":
+                listener = InprocListener(address, self.limits, self.peer_opened)
+            else:
+                listener = StreamListener(address, self.limits, self._tls, self.peer_opened)
+            await listener.open()
+            self._listeners.append(listener)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Two turns: cancelled handlers unwind, and the last bytes leave.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for pool in self._pools:
+            await pool.stop()
+        self._pools.clear()
+
+    def _inflight(self) -> int:
+        return sum(peer.inflight for peer in self.clients)
+
+    async def _sweep(self) -> None:
+        """Look for dead, idle, stalled and slow clients: one pass over all, not a timer each."""
+        while True:
+            await asyncio.sleep(self.limits.sweep_s)
+            now = self.loop.time()
+            for peer in self.clients:
+                reason = self._overdue(peer, now)
+                if reason is not None:
+                    self.counts.clients_expired += 1
+                    peer.link.abort(reason)
+
+    def _overdue(self, peer: Peer, now: float) -> str | None:
+        limits = self.limits
+        if peer.link.touched():
+            peer.last_seen_at = now
+            peer.seen = True
+        reason = peer.link.overdue(now, limits)
+        if reason is not None:
+            return reason
+        silent_s = now - peer.last_seen_at
+        if peer.heartbeat_s:
+            if silent_s > peer.heartbeat_s * limits.heartbeats_missed_max and not peer.link.blocked:
+                return f"no heartbeat for {silent_s:.1f} s"
+        elif not peer.seen:
+            if silent_s > limits.first_frame_timeout_s:
+                return f"it said nothing for {silent_s:.1f} s"
+        elif silent_s > limits.idle_timeout_s and not peer.inflight:
+            return f"idle for {silent_s:.1f} s"
+        return None

@@ -1,0 +1,1 @@
+"""Carriers of messages: native TCP and unix sockets, ZeroMQ, and in-process."""

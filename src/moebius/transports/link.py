@@ -1,0 +1,68 @@
+"""The seam between a transport and what it carries: six methods one way, three the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..limits import Limits
+from ..messages import Header, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What is known of a connection when the `authenticate` hook is asked."""
+
+    transport: str
+    """Scheme of the address: tcp, ipc, zmq+tcp, zmq+ipc or inproc."""
+    address: str
+    """Where the peer is, as far as the transport tells."""
+    token: str = ""
+    """The token of its HELLO."""
+    certificate: dict[str, Any] | None = None
+    """TLS: the peer's certificate, if it showed one and it was verified."""
+    curve_key: bytes | None = None
+    """CURVE: the peer's public key, in Z85."""
+
+
+class Receiver(Protocol):
+    """Who owns a link: a server's peer or a client's exchange."""
+
+    def received(self, header: Header, parts: Parts) -> None:
+        """A message came."""
+
+    def writable(self) -> None:
+        """The link has room again."""
+
+    def lost(self, reason: str) -> None:
+        """The link is gone; nothing will come or go any more. Called once."""
+
+
+class Link(Protocol):
+    """One connection. All methods belong to the loop's thread."""
+
+    blocked: bool
+    """True while the peer takes too little: hold streams back."""
+    unpaced_bytes_max: int | None
+    """What a stream without credit may send, where the transport cannot hold it back; else None."""
+
+    def send(self, header: Header, parts: Parts) -> None:
+        """Queue a message; messages of one wake-up leave together. Ignored once the link is gone."""
+
+    def buffered_bytes(self) -> int:
+        """Bytes queued that the peer has not taken."""
+
+    def credentials(self, token: str) -> Credentials:
+        """What is known of the other side."""
+
+    def touched(self) -> bool:
+        """Whether anything arrived since the last call."""
+
+    def overdue(self, now: float, limits: Limits) -> str | None:
+        """Why this link should be closed at `now` (a slow sender, a stalled reader), or None."""
+
+    def close(self, reason: str = "") -> None:
+        """Send what is queued, then close. `lost` follows."""
+
+    def abort(self, reason: str = "") -> None:
+        """Close now and drop what is queued. `lost` follows."""

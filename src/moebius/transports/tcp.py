@@ -1,0 +1,338 @@
+"""Frames over TCP and unix sockets, on the loop's own transports. Both sides use the same link."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from ..addresses import Address, Transport
+from ..errors import Error, ProtocolError
+from ..frames import LARGE_BYTES, FrameDecoder, encode_frame
+from ..limits import Limits
+from ..messages import (
+    JSON_FIRST_BYTE,
+    NO_RESPONSE,
+    Buffer,
+    DecodeError,
+    Failure,
+    Header,
+    Parts,
+    decode,
+    decode_json,
+    encode,
+    encode_json,
+)
+from .link import Credentials, Receiver
+
+
+_local = threading.local()
+
+
+def read_buffer(limits: Limits) -> memoryview:
+    """The buffer that all connections of this thread's loop read into: each read is used up at once."""
+    buffer = getattr(_local, "buffer", None)
+    if buffer is None or len(buffer) != limits.read_buffer_bytes:
+        buffer = _local.buffer = memoryview(bytearray(limits.read_buffer_bytes))
+    return cast(memoryview, buffer)
+
+
+class StreamLink(asyncio.BufferedProtocol):
+    """One connection: bytes in, messages out, and back.
+
+    Everything that is sent while one read is being worked on leaves in one write; what is sent at
+    other times leaves at the end of the loop's turn.
+    """
+
+    __slots__ = (
+        "_decoder",
+        "_flushing",
+        "_held",
+        "_loop",
+        "_on_open",
+        "_out",
+        "_out_bytes",
+        "_reading",
+        "_reason",
+        "_transport",
+        "_transport_name",
+        "_write_limit",
+        "blocked",
+        "blocked_since",
+        "json",
+        "partial_since",
+        "receiver",
+        "seen",
+        "unpaced_bytes_max",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        transport_name: str,
+        on_open: Callable[[StreamLink], Receiver | None],
+    ) -> None:
+        self._loop = loop
+        self._decoder = FrameDecoder(limits, read_buffer(limits))
+        self._on_open = on_open
+        self._write_limit = limits.write_buffer_bytes
+        self._transport_name = transport_name
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._held: list[tuple[bytes, Parts]] = []
+        self._reading = False
+        self._flushing = False
+        self._reason = "the peer closed the connection"
+        self.receiver: Receiver | None = None
+        self.unpaced_bytes_max: int | None = None
+        self.blocked = False
+        self.blocked_since: float | None = None
+        self.partial_since: float | None = None
+        self.seen = False
+        self.json = False
+
+    # From the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._write_limit)
+        self.receiver = self._on_open(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts the next bytes."""
+        return self._decoder.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: hand on every message that is complete, then write all answers at once."""
+        self.seen = True
+        decoder = self._decoder
+        self._deliver(decoder.advance(nbytes))
+        if not decoder.partial:
+            self.partial_since = None
+        elif self.partial_since is None:
+            self.partial_since = self._loop.time()
+
+    def _deliver(self, frames: list[tuple[bytes, Parts]]) -> None:
+        """Hand on messages. If the peer stops taking the answers, the rest of them waits."""
+        receiver = self.receiver
+        if receiver is None:
+            return
+        self._reading = True
+        try:
+            for index, (head, parts) in enumerate(frames, 1):
+                if head and head[0] == JSON_FIRST_BYTE:
+                    self.json = True
+                    receiver.received(decode_json(head), parts)
+                else:
+                    receiver.received(decode(head), parts)
+                if self._out_bytes > self._write_limit:
+                    self._flush()
+                    if self.blocked:
+                        self._held += frames[index:]
+                        return
+                if self.receiver is None:
+                    return
+        except DecodeError as error:
+            self._refuse(ProtocolError(f"a header could not be read: {error}"))
+            return
+        finally:
+            self._reading = False
+            if self._out:
+                self._flush()
+        if self._decoder.error is not None:
+            self._refuse(self._decoder.error)
+
+    def eof_received(self) -> bool:
+        """The peer will send no more; there is no half-closed state in this protocol."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        receiver, self.receiver = self.receiver, None
+        self._transport = None
+        self._out.clear()
+        if receiver is not None:
+            receiver.lost(f"{exc}" if exc is not None else self._reason)
+
+    def pause_writing(self) -> None:
+        """The peer takes too little: neither streams nor new requests until it does."""
+        self.blocked = True
+        self.blocked_since = self._loop.time()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The peer took what was waiting."""
+        self.blocked = False
+        self.blocked_since = None
+        held, self._held = self._held, []
+        self._deliver(held)
+        if self.blocked:
+            return
+        if self._transport is not None:
+            self._transport.resume_reading()
+        if self.receiver is not None:
+            self.receiver.writable()
+
+    # The link.
+
+    def send(self, header: Header, parts: Parts) -> None:
+        """Queue a message."""
+        if self._transport is None:
+            return
+        head = encode_json(header) if self.json else encode(header)
+        for buffer in encode_frame(head, parts):
+            self._out.append(buffer)
+            self._out_bytes += len(buffer)
+        if not self._reading and not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out, self._out = self._out, []
+        out_bytes, self._out_bytes = self._out_bytes, 0
+        transport = self._transport
+        if transport is None or not out:
+            return
+        if out_bytes < LARGE_BYTES:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+
+    def buffered_bytes(self) -> int:
+        """Bytes that wait here and in the transport."""
+        if self._transport is None:
+            return 0
+        return self._out_bytes + self._transport.get_write_buffer_size()
+
+    def credentials(self, token: str) -> Credentials:
+        """The peer's address, and its certificate if it has shown one."""
+        transport = self._transport
+        peer = transport.get_extra_info("peername") if transport else None
+        certificate = transport.get_extra_info("peercert") if transport else None
+        address = ":".join(map(str, peer[:2])) if isinstance(peer, tuple) else ""
+        return Credentials(self._transport_name, address, token, certificate or None)
+
+    def touched(self) -> bool:
+        """Whether anything came since the last call."""
+        seen, self.seen = self.seen, False
+        return seen
+
+    def overdue(self, now: float, limits: Limits) -> str | None:
+        """Why this link should be closed at `now`, or None."""
+        if self.partial_since is not None and now - self.partial_since > limits.frame_timeout_s:
+            return f"a frame was not complete after {limits.frame_timeout_s:g} s"
+        if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:
+            return f"the peer took nothing for {limits.stall_timeout_s:g} s"
+        return None
+
+    def close(self, reason: str = "") -> None:
+        """Send what is queued, then close."""
+        self._reason = reason or self._reason
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def abort(self, reason: str = "") -> None:
+        """Close now."""
+        self._reason = reason or self._reason
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _refuse(self, error: Error) -> None:
+        """What came is not our protocol: say so and close."""
+        self.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+        self.close(error.message)
+
+
+class StreamListener:
+    """A listening socket."""
+
+    def __init__(
+        self,
+        address: Address,
+        limits: Limits,
+        tls: ssl.SSLContext | None,
+        on_open: Callable[[StreamLink], Receiver | None],
+    ) -> None:
+        self.address = address
+        self._limits = limits
+        self._tls = tls
+        self._on_open = on_open
+        self._server: asyncio.AbstractServer | None = None
+
+    async def open(self) -> None:
+        """Begin to accept connections."""
+        loop = asyncio.get_running_loop()
+        name = self.address.transport.value
+
+        def link() -> StreamLink:
+            return StreamLink(loop, self._limits, name, self._on_open)
+
+        backlog = self._limits.backlog
+        if self.address.transport is Transport.IPC:
+            _remove_stale_socket(self.address.path)
+            self._server = await loop.create_unix_server(
+                link, self.address.path, ssl=self._tls, backlog=backlog
+            )
+            return
+        server = await loop.create_server(
+            link, self.address.host, self.address.port, ssl=self._tls, backlog=backlog
+        )
+        self._server = server
+        self.address = self.address.with_port(server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Accept no more; connections that are open stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            if self.address.transport is Transport.IPC:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.address.path)
+
+
+def _remove_stale_socket(path: str) -> None:
+    """Remove a socket file that nobody listens on any more; anything else stays, and bind fails."""
+    file = Path(path)
+    if not file.exists() or not stat.S_ISSOCK(file.stat().st_mode):
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            file.unlink()
+
+
+async def dial(
+    address: Address,
+    limits: Limits,
+    tls: ssl.SSLContext | None,
+    on_open: Callable[[StreamLink], Receiver],
+) -> StreamLink:
+    """Connect to a server."""
+    loop = asyncio.get_running_loop()
+
+    def link() -> StreamLink:
+        return StreamLink(loop, limits, address.transport.value, on_open)
+
+    if address.transport is Transport.IPC:
+        host = "localhost" if tls else None
+        _, opened = await loop.create_unix_connection(
+            link, address.path, ssl=tls, server_hostname=host
+        )
+    else:
+        _, opened = await loop.create_connection(link, address.host, address.port, ssl=tls)
+    return opened

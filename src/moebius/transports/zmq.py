@@ -1,0 +1,469 @@
+"""Messages over ZeroMQ: a ROUTER that any DEALER (or REQ) can speak to, and a DEALER of our own.
+
+A message is one multipart message: the header frame, then one frame per payload part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+import zmq.utils.monitor
+
+from ..addresses import Address
+from ..errors import Error, ProtocolError, TooLarge
+from ..limits import Limits
+from ..messages import (
+    JSON_FIRST_BYTE,
+    NO_RESPONSE,
+    Buffer,
+    Bye,
+    DecodeError,
+    Failure,
+    Header,
+    Parts,
+    decode,
+    decode_json,
+    encode,
+    encode_json,
+)
+from ..security import CurveClient, CurveServer
+from .link import Credentials, Receiver
+
+_COPY_BELOW_BYTES = 64 * 1024
+"""Smaller messages are copied into ZeroMQ: cheaper than tracking when it is done with them."""
+
+
+class _Wakeup:
+    """Calls back when a socket may have messages.
+
+    A ZeroMQ descriptor is edge-triggered, and any operation on the socket may consume the edge:
+    after every turn in which we sent, `check` has to look at the socket's events itself.
+    """
+
+    __slots__ = ("_callback", "_closed", "_descriptor", "_loop", "_pending", "_socket")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: zmq.Socket[bytes],
+        callback: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._callback = callback
+        self._pending = False
+        self._closed = False
+        self._descriptor = sock.getsockopt(zmq.FD)
+        loop.add_reader(self._descriptor, callback)
+
+    def check(self) -> None:
+        """Look at the events at the end of this turn."""
+        if not self._pending:
+            self._pending = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._pending = False
+        if not self._closed and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            self._callback()
+
+    def close(self) -> None:
+        """No more calls."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._descriptor)
+
+
+class RouterLink:
+    """One client of a ROUTER socket, known by its routing id."""
+
+    __slots__ = (
+        "_envelope",
+        "_listener",
+        "_outbox",
+        "_outbox_bytes",
+        "blocked",
+        "blocked_since",
+        "curve_key",
+        "json",
+        "receiver",
+        "seen",
+        "unpaced_bytes_max",
+    )
+
+    def __init__(self, listener: RouterListener, envelope: tuple[bytes, ...]) -> None:
+        self._listener = listener
+        self._envelope = envelope
+        self._outbox: deque[list[Buffer]] = deque()
+        self._outbox_bytes = 0
+        self.unpaced_bytes_max: int | None = listener.limits.unpaced_stream_bytes_max
+        self.blocked = False
+        self.blocked_since: float | None = None
+        self.curve_key: bytes | None = None
+        self.receiver: Receiver | None = None
+        self.seen = True
+        self.json = False
+
+    @property
+    def routing_id(self) -> bytes:
+        """What ROUTER calls this client."""
+        return self._envelope[0]
+
+    def send(self, header: Header, parts: Parts) -> None:
+        """Give a message to ZeroMQ, or keep it while the client's queue there is full."""
+        if self.receiver is None:
+            return
+        head = encode_json(header) if self.json else encode(header)
+        frames: list[Buffer] = [*self._envelope, head, *parts]
+        if self._outbox or not self._listener.send(self, frames):
+            self._outbox.append(frames)
+            self._outbox_bytes += sum(map(len, frames))
+            if self._outbox_bytes > self._listener.limits.inflight_bytes_max:
+                self.close("the peer takes too little of what waits for it")
+            elif not self.blocked:
+                self.blocked = True
+                self.blocked_since = self._listener.loop.time()
+                self._listener.retry_later(self)
+
+    def retry(self) -> None:
+        """Try again what ZeroMQ refused."""
+        outbox = self._outbox
+        while outbox and self.receiver is not None and self._listener.send(self, outbox[0]):
+            self._outbox_bytes -= sum(map(len, outbox.popleft()))
+        if self.receiver is None:
+            return
+        if outbox:
+            self._listener.retry_later(self)
+            return
+        self.blocked = False
+        self.blocked_since = None
+        self.receiver.writable()
+
+    def buffered_bytes(self) -> int:
+        """Bytes that ZeroMQ refused so far."""
+        return self._outbox_bytes
+
+    def credentials(self, token: str) -> Credentials:
+        """The routing id stands for the address: ROUTER knows no other."""
+        name = self._listener.address.transport.value
+        return Credentials(name, self.routing_id.hex(), token, None, self.curve_key)
+
+    def touched(self) -> bool:
+        """Whether anything came since the last call."""
+        seen, self.seen = self.seen, False
+        return seen
+
+    def overdue(self, now: float, limits: Limits) -> str | None:
+        """Why this client should be dropped at `now`, or None."""
+        if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:
+            return f"the peer took nothing for {limits.stall_timeout_s:g} s"
+        return None
+
+    def close(self, reason: str = "") -> None:
+        """Forget the client. It is a stranger when it speaks again."""
+        receiver, self.receiver = self.receiver, None
+        self._listener.forget(self)
+        if receiver is not None:
+            receiver.lost(reason or "closed")
+
+    abort = close
+
+
+class RouterListener:
+    """A ROUTER socket and the clients behind it."""
+
+    def __init__(
+        self,
+        address: Address,
+        limits: Limits,
+        context: zmq.Context[zmq.Socket[bytes]],
+        curve: CurveServer | None,
+        on_open: Callable[[RouterLink], Receiver | None],
+    ) -> None:
+        self.address = address
+        self.limits = limits
+        self._context = context
+        self._curve = curve
+        self._on_open = on_open
+        self._links: dict[bytes, RouterLink] = {}
+        self._draining = False
+        self.loop: asyncio.AbstractEventLoop
+
+    async def open(self) -> None:
+        """Bind and begin to receive."""
+        self.loop = asyncio.get_running_loop()
+        self._socket = sock = self._context.socket(zmq.ROUTER)
+        try:
+            sock.linger = 0
+            sock.sndhwm = sock.rcvhwm = self.limits.zmq_queue_messages
+            sock.setsockopt(zmq.MAXMSGSIZE, self.limits.frame_bytes_max)
+            sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            beat_ms = int(self.limits.heartbeat_s * 1000)
+            sock.setsockopt(zmq.HEARTBEAT_IVL, beat_ms)
+            sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, beat_ms * self.limits.heartbeats_missed_max)
+            if self._curve is not None:
+                self._curve.apply(sock)
+            sock.bind(self.address.zmq_endpoint)
+        except zmq.ZMQError as error:
+            sock.close()
+            raise OSError(error.errno, f"cannot listen on {self.address}: {error}") from None
+        if self.address.host:
+            endpoint = sock.getsockopt(zmq.LAST_ENDPOINT)
+            assert isinstance(endpoint, bytes)
+            self.address = self.address.with_port(int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1]))
+        self._wakeup = _Wakeup(self.loop, sock, self._drain)
+
+    def close(self) -> None:
+        """Stop receiving. Links are closed by their owners; the socket by `close_socket`."""
+        self._wakeup.close()
+
+    def close_socket(self) -> None:
+        """Close the socket, after the last message went out."""
+        # Give ZeroMQ's own thread a moment to put the last messages on the wire.
+        self._socket.close(linger=200)
+
+    def send(self, link: RouterLink, frames: list[Buffer]) -> bool:
+        """Pass a message on; False if ZeroMQ has no room for that client."""
+        try:
+            self._socket.send_multipart(frames, zmq.DONTWAIT, copy=self._is_small(frames))
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            link.close("the peer closed the connection")
+            return True
+        if not self._draining:
+            self._wakeup.check()
+        return True
+
+    @staticmethod
+    def _is_small(frames: list[Buffer]) -> bool:
+        return len(frames[-1]) < _COPY_BELOW_BYTES
+
+    def retry_later(self, link: RouterLink) -> None:
+        """Try a full client again soon."""
+        self.loop.call_later(self.limits.zmq_retry_s, link.retry)
+
+    def forget(self, link: RouterLink) -> None:
+        """The link is closed."""
+        self._links.pop(link.routing_id, None)
+
+    def _drain(self) -> None:
+        """Take what came, up to a limit, so that other sockets get their turn."""
+        receive = self._socket.recv_multipart
+        self._draining = True
+        try:
+            if self._curve is None:
+                for _ in range(self.limits.drain_max):
+                    self._take(receive(zmq.DONTWAIT), None)
+            else:
+                for _ in range(self.limits.drain_max):
+                    self._take_from_curve(receive(zmq.DONTWAIT, copy=False))
+        except zmq.Again:
+            return
+        finally:
+            self._draining = False
+        self._wakeup.check()
+
+    def _take_from_curve(self, frames: Any) -> None:
+        """CURVE: whose key it was is told with every frame, so check it with every message."""
+        key = frames[-1].get("User-Id").encode()
+        raw = [frame.bytes for frame in frames]
+        link = self._links.get(raw[0])
+        if link is not None and link.curve_key != key:
+            link.close("another key came under the same routing id")
+        self._take(raw, key)
+
+    def _take(self, frames: list[bytes], curve_key: bytes | None) -> None:
+        routing_id = frames[0]
+        link = self._links.get(routing_id)
+        # A REQ socket puts an empty frame before its message, and wants one before the answer.
+        body = 2 if len(frames) > 2 and not frames[1] else 1
+        if link is None:
+            link = RouterLink(self, tuple(frames[:body]))
+            link.curve_key = curve_key
+            self._links[routing_id] = link
+            link.receiver = self._on_open(link)
+        receiver = link.receiver
+        if receiver is None:
+            self._links.pop(routing_id, None)
+            return
+        link.seen = True
+        head = frames[body] if len(frames) > body else b""
+        if not head:  # a probe (ZMQ_PROBE_ROUTER): the client says that it is there
+            return
+        if len(frames) - body - 1 > self.limits.parts_max:
+            self._refuse(link, TooLarge(f"more than {self.limits.parts_max} parts"))
+            return
+        try:
+            if head[0] == JSON_FIRST_BYTE:
+                link.json = True
+                header = decode_json(head)
+            else:
+                header = decode(head)
+        except DecodeError as error:
+            self._refuse(link, ProtocolError(f"a header could not be read: {error}"))
+            return
+        receiver.received(header, tuple(frames[body + 1 :]))
+
+    def _refuse(self, link: RouterLink, error: Error) -> None:
+        link.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+
+
+class DealerLink:
+    """A client's connection: a DEALER socket that lives as long as one ZeroMQ connection.
+
+    ZeroMQ would reconnect silently, and requests might be lost or arrive at a server that does not
+    know us; so its own reconnecting is off and a lost connection is a lost link.
+    """
+
+    __slots__ = (
+        "_address",
+        "_limits",
+        "_loop",
+        "_monitor",
+        "_outbox",
+        "_outbox_bytes",
+        "_receiver",
+        "_socket",
+        "_wakeup",
+        "_watch",
+        "blocked",
+        "seen",
+        "unpaced_bytes_max",
+    )
+
+    def __init__(
+        self,
+        address: Address,
+        limits: Limits,
+        context: zmq.Context[zmq.Socket[bytes]],
+        curve: CurveClient | None,
+        receiver: Receiver,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._address = address
+        self._limits = limits
+        self._receiver: Receiver | None = receiver
+        self._outbox: deque[list[Buffer]] = deque()
+        self._outbox_bytes = 0
+        self.unpaced_bytes_max: int | None = None
+        self.blocked = False
+        self.seen = False
+        self._socket = sock = context.socket(zmq.DEALER)
+        sock.linger = 0
+        sock.sndhwm = sock.rcvhwm = limits.zmq_queue_messages
+        sock.setsockopt(zmq.MAXMSGSIZE, limits.frame_bytes_max)
+        sock.setsockopt(zmq.RECONNECT_IVL, -1)
+        if curve is not None:
+            curve.apply(sock)
+        events = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
+        self._monitor = sock.get_monitor_socket(
+            events | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        )
+        self._watch = _Wakeup(self._loop, self._monitor, self._on_event)
+        self._wakeup = _Wakeup(self._loop, sock, self._drain)
+        sock.connect(address.zmq_endpoint)
+
+    def send(self, header: Header, parts: Parts) -> None:
+        """Give a message to ZeroMQ, or keep it while its queue is full."""
+        if self._receiver is None:
+            return
+        frames: list[Buffer] = [encode(header), *parts]
+        if self._outbox or not self._try(frames):
+            self._outbox.append(frames)
+            self._outbox_bytes += sum(map(len, frames))
+            if not self.blocked:
+                self.blocked = True
+                self._loop.call_later(self._limits.zmq_retry_s, self._retry)
+        self._wakeup.check()
+
+    def _try(self, frames: list[Buffer]) -> bool:
+        try:
+            copy = len(frames[-1]) < _COPY_BELOW_BYTES
+            self._socket.send_multipart(frames, zmq.DONTWAIT, copy=copy)
+        except zmq.Again:
+            return False
+        return True
+
+    def _retry(self) -> None:
+        outbox = self._outbox
+        while outbox and self._receiver is not None and self._try(outbox[0]):
+            self._outbox_bytes -= sum(map(len, outbox.popleft()))
+        if self._receiver is None:
+            return
+        if outbox:
+            self._loop.call_later(self._limits.zmq_retry_s, self._retry)
+            return
+        self.blocked = False
+        self._receiver.writable()
+
+    def _drain(self) -> None:
+        try:
+            for _ in range(self._limits.drain_max):
+                if self._receiver is None:
+                    return
+                head, *parts = self._socket.recv_multipart(zmq.DONTWAIT)
+                self.seen = True
+                self._receiver.received(decode(head), tuple(parts))
+        except zmq.Again:
+            return
+        except DecodeError as error:
+            self.abort(f"the server sent a header that could not be read: {error}")
+            return
+        self._wakeup.check()
+
+    def _on_event(self) -> None:
+        with contextlib.suppress(zmq.Again):
+            while self._receiver is not None:
+                frames = self._monitor.recv_multipart(zmq.DONTWAIT)
+                event = zmq.utils.monitor.parse_monitor_message(frames)["event"]
+                self._drain()
+                if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                    self.abort("the server refused our key")
+                else:
+                    self.abort("the connection to the server broke")
+
+    def buffered_bytes(self) -> int:
+        """Bytes that ZeroMQ refused so far."""
+        return self._outbox_bytes
+
+    def credentials(self, token: str) -> Credentials:
+        """The server's address."""
+        return Credentials(self._address.transport.value, str(self._address), token)
+
+    def touched(self) -> bool:
+        """Whether anything came since the last call."""
+        seen, self.seen = self.seen, False
+        return seen
+
+    def overdue(self, now: float, limits: Limits) -> str | None:
+        """Nothing: heartbeats find a dead server."""
+        return None
+
+    def close(self, reason: str = "") -> None:
+        """Say goodbye, and close."""
+        if self._receiver is not None:
+            self._try([encode(Bye())])
+            self._end(reason or "closed", linger_ms=200)
+
+    def abort(self, reason: str = "") -> None:
+        """Close now."""
+        if self._receiver is not None:
+            self._end(reason or "closed", linger_ms=0)
+
+    def _end(self, reason: str, linger_ms: int) -> None:
+        receiver, self._receiver = self._receiver, None
+        self._wakeup.close()
+        self._watch.close()
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=linger_ms)
+        if receiver is not None:
+            receiver.lost(reason)

@@ -1,0 +1,334 @@
+"""Worker processes for handlers that would keep the loop busy.
+
+Each worker is a process with one socket to the server; over it travel the same frames and messages
+as between a client and a server. A worker runs one request at a time. One that dies fails its
+request with `worker_died` and is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import pickle
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any
+
+from .drive import drive, is_unfinished
+from .errors import BadRequest, Disconnected, Error, HandlerFailed, WorkerDied
+from .frames import FrameDecoder, encode_frame
+from .limits import Limits
+from .messages import (
+    Call,
+    Credit,
+    End,
+    Failure,
+    Header,
+    Item,
+    Parts,
+    Reply,
+    as_bytes,
+    as_parts,
+    decode,
+    encode,
+)
+from .transports.tcp import StreamLink
+
+if TYPE_CHECKING:
+    from .request import Request
+
+log = logging.getLogger("moebius.workers")
+
+_RESTART_DELAY_S_MAX = 5.0
+_JOB_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRequest:
+    """What a handler gets in a worker process: the payload and who sent it, but no live client."""
+
+    command: str
+    parts: Parts
+    client_id: int
+    identity: Any
+
+    @property
+    def payload(self) -> bytes:
+        """The payload as one `bytes`."""
+        return as_bytes(self.parts)
+
+
+class Pool:
+    """Persistent worker processes that one or more commands share."""
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise BadRequest(f"a pool needs at least one worker, not {workers}")
+        self.workers = workers
+        self.restarts = 0
+        """How many workers died, or were ended to cancel their request, so far."""
+        self._users = 0
+        self._running: set[_Worker] = set()
+        self._idle: deque[_Worker] = deque()
+        self._waiting: deque[asyncio.Future[_Worker]] = deque()
+        self._limits = Limits()
+        self._starting: set[asyncio.Task[None]] = set()
+
+    async def start(self, limits: Limits) -> None:
+        """Start the processes (once, however many servers and commands use the pool)."""
+        self._users += 1
+        if self._users == 1:
+            self._limits = limits
+            await asyncio.gather(*(self._add_worker() for _ in range(self.workers)))
+
+    async def stop(self) -> None:
+        """End the processes when the last user has stopped."""
+        self._users -= 1
+        if self._users:
+            return
+        for task in self._starting:
+            task.cancel()
+        for waiting in self._waiting:
+            waiting.cancel()
+        self._waiting.clear()
+        self._idle.clear()
+        for worker in list(self._running):
+            worker.end()
+
+    async def run(
+        self,
+        function: Callable[[Any], Any],
+        request: Request,
+        emit: Callable[[Parts], Awaitable[None]],
+    ) -> Parts | None:
+        """Run a request in a worker: items go to `emit`; the last response is returned.
+
+        Cancelling ends the worker's process, which is the only way to stop a busy one.
+        """
+        worker = await self._acquire()
+        try:
+            job = WorkerRequest(
+                request.command,
+                tuple(bytes(part) for part in request.parts),
+                request.client.id,
+                request.identity,
+            )
+            result = await worker.run(function, job, emit)
+        except BaseException:
+            if worker.busy:
+                worker.end()
+            else:
+                self._release(worker)
+            raise
+        self._release(worker)
+        return result
+
+    async def _acquire(self) -> _Worker:
+        if self._idle:
+            return self._idle.popleft()
+        waiting: asyncio.Future[_Worker] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                self._release(waiting.result())
+            raise
+
+    def _release(self, worker: _Worker) -> None:
+        if worker not in self._running:
+            return
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(worker)
+                return
+        self._idle.append(worker)
+
+    async def _add_worker(self) -> None:
+        worker = _Worker(self._limits, self._worker_ended)
+        await worker.open()
+        self._running.add(worker)
+        self._release(worker)
+
+    def _worker_ended(self, worker: _Worker) -> None:
+        self._running.discard(worker)
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if not self._users:
+            return
+        self.restarts += 1
+        task = asyncio.get_running_loop().create_task(self._replace(worker))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _replace(self, worker: _Worker) -> None:
+        # One that died young would die again at once: a broken import must not become a fork bomb.
+        if time.monotonic() - worker.started_at < 1.0 and not worker.answered:
+            log.error("a worker process died on start-up; the next one starts in a while")
+            await asyncio.sleep(_RESTART_DELAY_S_MAX)
+        await self._add_worker()
+
+
+class _Worker:
+    """The server's end of one worker process. A `Receiver`."""
+
+    def __init__(self, limits: Limits, on_end: Callable[[_Worker], None]) -> None:
+        self._limits = limits
+        self._on_end = on_end
+        self._process: BaseProcess
+        self._link: StreamLink
+        self._inbox: asyncio.Queue[tuple[Header, Parts] | None] = asyncio.Queue()
+        self.started_at = time.monotonic()
+        self.answered = False
+        self.busy = False
+
+    async def open(self) -> None:
+        """Start the process."""
+        ours, theirs = socket.socketpair()
+        # spawn: the server has threads (ZeroMQ's, the loop's), and fork would copy half of them.
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=work, args=(theirs,), daemon=True, name="moebius-worker"
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._process.start)
+        finally:
+            theirs.close()
+        _, self._link = await loop.create_connection(
+            lambda: StreamLink(loop, self._limits, "worker", lambda _: self), sock=ours
+        )
+
+    def end(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._link.abort("ended")
+
+    async def run(
+        self,
+        function: Callable[[Any], Any],
+        job: WorkerRequest,
+        emit: Callable[[Parts], Awaitable[None]],
+    ) -> Parts | None:
+        """Run one job."""
+        self.busy = True
+        window = self._limits.stream_window_bytes
+        self._link.send(Call(_JOB_ID, job.command, 0, window), (pickle.dumps((function, job)),))
+        while True:
+            message = await self._inbox.get()
+            if message is None:
+                raise WorkerDied(f"the worker process died while it ran {job.command!r}")
+            header, parts = message
+            match header:
+                case Item():
+                    await emit(parts)
+                    size = sum(map(len, parts)) + self._limits.item_overhead_bytes
+                    self._link.send(Credit(_JOB_ID, size), ())
+                case Reply() | End():
+                    self.busy = False
+                    return parts if isinstance(header, Reply) else None
+                case Failure():
+                    self.busy = False
+                    raise Error.from_wire(header.code, header.message)
+
+    def received(self, header: Header, parts: Parts) -> None:
+        """The worker said something."""
+        self.answered = True
+        self._inbox.put_nowait((header, parts))
+
+    def writable(self) -> None:
+        """Jobs are sent one at a time: nothing waits."""
+
+    def lost(self, reason: str) -> None:
+        """The process ended."""
+        self._inbox.put_nowait(None)
+        self._process.kill()
+        self._on_end(self)
+
+
+# In the worker process.
+
+
+def work(sock: socket.socket) -> None:
+    """The worker's main loop: until the server closes the socket, or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when we end
+    wire = _Wire(sock)
+    with contextlib.suppress(Disconnected, ConnectionError):
+        while True:
+            header, parts = wire.receive()
+            assert isinstance(header, Call)
+            wire.credit = header.credit or 0
+            function, job = pickle.loads(bytes(parts[0]))
+            try:
+                _run(wire, function, job)
+            except Disconnected:
+                raise
+            except Error as error:
+                wire.send(Failure(_JOB_ID, error.code, error.message))
+            except Exception as error:
+                log.exception("%r failed in a worker", job.command)
+                text = f"{job.command!r} failed with {type(error).__name__}: {error}"
+                wire.send(Failure(_JOB_ID, HandlerFailed.code, text))
+
+
+def _run(wire: _Wire, function: Callable[[Any], Any], job: WorkerRequest) -> None:
+    result = function(job)
+    if is_unfinished(result):
+        result = asyncio.run(drive(result, wire.emit))
+    if result is None:
+        wire.send(End(_JOB_ID))
+    else:
+        wire.send(Reply(_JOB_ID), as_parts(result))
+
+
+class _Wire:
+    """Blocking frames on the worker's socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        limits = Limits()
+        self._sock = sock
+        self._overhead_bytes = limits.item_overhead_bytes
+        self._decoder = FrameDecoder(limits, memoryview(bytearray(limits.read_buffer_bytes)))
+        self._frames: deque[tuple[bytes, Parts]] = deque()
+        self.credit = 0
+
+    def receive(self) -> tuple[Header, Parts]:
+        """The next message; `Disconnected` when the server is gone."""
+        while not self._frames:
+            count = self._sock.recv_into(self._decoder.buffer())
+            if count == 0:
+                raise Disconnected("the server closed the socket")
+            self._frames.extend(self._decoder.advance(count))
+        head, parts = self._frames.popleft()
+        header = decode(head)
+        if isinstance(header, Credit):
+            self.credit += header.bytes
+            return self.receive()
+        return header, parts
+
+    def send(self, header: Header, parts: Parts = ()) -> None:
+        """Send a message."""
+        self._sock.sendall(b"".join(encode_frame(encode(header), parts)))
+
+    async def emit(self, parts: Parts) -> None:
+        """Send one item of many, and wait while the reader has no room. A worker may block."""
+        self.send(Item(_JOB_ID), parts)
+        self.credit -= sum(map(len, parts)) + self._overhead_bytes
+        while self.credit <= 0:
+            self._wait_for_credit()
+
+    def _wait_for_credit(self) -> None:
+        count = self._sock.recv_into(self._decoder.buffer())
+        if count == 0:
+            raise Disconnected("the server closed the socket")
+        for head, _ in self._decoder.advance(count):
+            header = decode(head)
+            assert isinstance(header, Credit)
+            self.credit += header.bytes
