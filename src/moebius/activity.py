@@ -1,7 +1,7 @@
 """One request that does not finish at once: it waits in its client's lane, runs, streams, ends.
 
-    WAITING -> RUNNING -> ENDED        ENDED: the client got its last word; nothing more is sent.
-       \\___________________/          The task may still be unwinding; the lane waits for that.
+WAITING -> RUNNING -> ENDED        ENDED: the client got its last word; nothing more is sent.
+   \\___________________/          The task may still be unwinding; the lane waits for that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from .messages import NO_RESPONSE, Item, Parts
 
 if TYPE_CHECKING:
     from .lane import Lane
-    from .peer import Peer
     from .request import Request
     from .router import Command
 
@@ -114,6 +113,7 @@ class Activity:
 
     def _end(self) -> None:
         self.ended = True
+        self._lane.live -= 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -140,19 +140,21 @@ class Activity:
             final = await drive(self._produced, self.emit)
         except asyncio.CancelledError:
             if self.ended:
-                return
+                raise
             self._end()
             peer.fail(request_id, Cancelled(f"{self.command.name!r} was cancelled on the server"))
         except Exception as error:
             if self.ended:
                 peer.report(self.request, error)
-                return
-            self._end()
-            peer.failed(self.request, error)
+            else:
+                self._end()
+                peer.failed(self.request, error)
         else:
             if not self.ended:
                 self._end()
                 peer.answer(self.request, final)
+        # Before the answer leaves: a client that has it must find its turn free.
+        self._lane.unwound(self)
 
     async def emit(self, parts: Parts) -> None:
         """Send one response of many, let others run, and wait until there is room for the next."""
@@ -160,6 +162,7 @@ class Activity:
         if request_id == NO_RESPONSE:
             await asyncio.sleep(0)
             return
+        peer.check_size(parts)
         peer.counts.items += 1
         peer.link.send(Item(request_id), parts)
         cost = sum(map(len, parts)) + peer.limits.item_overhead_bytes

@@ -20,22 +20,34 @@ class Lane:
     """The requests of one client that run or wait.
 
     Invariants: `turn` is the one activity that holds the client's turn, or None, and then nothing
-    waits; `activities` holds every activity that has not unwound, by its key.
+    waits; `activities` holds every activity that has not unwound, by its key; `live` counts those of
+    them that have not ended, that is, whose client has not got its last word.
     """
 
-    __slots__ = ("_next_key", "_peer", "_waiting", "activities", "payload_bytes", "turn")
+    __slots__ = (
+        "_advancing",
+        "_next_key",
+        "_peer",
+        "_waiting",
+        "activities",
+        "live",
+        "payload_bytes",
+        "turn",
+    )
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self.turn: Activity | None = None
         self.activities: dict[int, Activity] = {}
+        self.live = 0
         self.payload_bytes = 0
         self._waiting: deque[Activity] = deque()
         self._next_key = -1
+        self._advancing = False
 
     def take(self, command: Command, call: Call, parts: Parts, strategy: Strategy) -> None:
         """A request came: begin it, let it wait, or refuse it."""
-        if strategy is Strategy.IGNORE and self.turn is not None:
+        if strategy is Strategy.IGNORE and self.turn is not None and not self.turn.ended:
             name = self.turn.command.name
             self._refuse(call, Busy(f"{name!r} is still running for this client"))
             return
@@ -45,7 +57,9 @@ class Lane:
         if strategy is Strategy.REPLACE and self.turn is not None:
             for old in list(self.activities.values()):
                 if old.in_turn:
-                    text = f"a newer request ({call.command!r}) took the place of {old.command.name!r}"
+                    text = (
+                        f"a newer request ({call.command!r}) took the place of {old.command.name!r}"
+                    )
                     old.cancel(Replaced(text))
         activity = self._admit(command, Request(self._peer, call, parts), call, in_turn)
         if not in_turn or self.turn is None:
@@ -90,16 +104,24 @@ class Lane:
         self.payload_bytes -= activity.payload_bytes
         if self.turn is activity:
             self.turn = None
-            while self.turn is None and self._waiting:
-                following = self._waiting.popleft()
-                if not following.ended:
-                    self._begin(following)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Begin those in turn, until one does not finish at once."""
+        if self._advancing:
+            return  # a request that began here finished at once: the loop below goes on
+        self._advancing = True
+        while self.turn is None and self._waiting:
+            following = self._waiting.popleft()
+            if not following.ended:
+                self._begin(following)
+        self._advancing = False
 
     def _refused(self, call: Call, parts: Parts) -> bool:
         """Refuse a request that is over a limit, or whose id is in use."""
         limits = self._peer.limits
         refusal: Error
-        if len(self.activities) >= limits.inflight_max:
+        if self.live >= limits.inflight_max or len(self.activities) >= 2 * limits.inflight_max:
             text = f"{limits.inflight_max} requests of this client are in flight already"
             refusal = Overloaded(text)
         elif self.payload_bytes + sum(map(len, parts)) > limits.inflight_bytes_max:
@@ -123,6 +145,7 @@ class Lane:
             key = self._next_key
         activity = Activity(self, key, command, request, call.credit, in_turn)
         self.activities[key] = activity
+        self.live += 1
         self.payload_bytes += activity.payload_bytes
         return activity
 

@@ -61,6 +61,9 @@ class Limits:
     stall_timeout_s: float = 60.0
     """A peer that takes none of the bytes waiting for it is closed after this (half-open links)."""
 
+    close_timeout_s: float = 5.0
+    """How long a connection that we close may take to accept the last bytes."""
+
     heartbeat_s: float = 5.0
     """How often our client pings. A peer that promised heartbeats and misses three is dead."""
 

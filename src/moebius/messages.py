@@ -11,8 +11,6 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from .errors import BadRequest
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Payload: TypeAlias = Buffer | tuple[Buffer, ...] | list[Buffer]
 """What a user may send: one bytes-like object, or several, which stay separate parts."""
@@ -35,7 +33,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 # From the client.
 
 
-class Hello(Message, tag=1):
+class Hello(Message, frozen=True, tag=1):
     """Optional first message: who I am, and whether I promise heartbeats."""
 
     version: int = PROTOCOL_VERSION
@@ -44,7 +42,7 @@ class Hello(Message, tag=1):
     name: str = ""
 
 
-class Call(Message, tag=2):
+class Call(Message, frozen=True, tag=2):
     """A request. `credit` bounds the bytes of responses under way; None leaves it to the transport."""
 
     id: RequestId
@@ -54,33 +52,33 @@ class Call(Message, tag=2):
     strategy: str | None = None
 
 
-class Cancel(Message, tag=3):
+class Cancel(Message, frozen=True, tag=3):
     """Stop the request `id`; it ends with a failure `cancelled`, unless it has ended already."""
 
     id: RequestId
 
 
-class Credit(Message, tag=4):
+class Credit(Message, frozen=True, tag=4):
     """The reader of the stream `id` has room for so many bytes more."""
 
     id: RequestId
     bytes: int
 
 
-class Ping(Message, tag=5):
+class Ping(Message, frozen=True, tag=5):
     """Are you there? Answered by `Pong` with the same number."""
 
     number: int = 0
 
 
-class Bye(Message, tag=6):
+class Bye(Message, frozen=True, tag=6):
     """The client leaves (ZeroMQ has no other way to tell)."""
 
 
 # From the server.
 
 
-class Welcome(Message, tag=17):
+class Welcome(Message, frozen=True, tag=17):
     """The answer to `Hello`."""
 
     version: int
@@ -90,25 +88,25 @@ class Welcome(Message, tag=17):
     heartbeat_ms: int
 
 
-class Reply(Message, tag=18):
+class Reply(Message, frozen=True, tag=18):
     """A response, and the last one."""
 
     id: RequestId
 
 
-class Item(Message, tag=19):
+class Item(Message, frozen=True, tag=19):
     """A response; more will follow."""
 
     id: RequestId
 
 
-class End(Message, tag=20):
+class End(Message, frozen=True, tag=20):
     """No (more) responses; the request succeeded."""
 
     id: RequestId
 
 
-class Failure(Message, tag=21):
+class Failure(Message, frozen=True, tag=21):
     """The request failed; with id 0, the connection did."""
 
     id: RequestId
@@ -116,17 +114,17 @@ class Failure(Message, tag=21):
     message: str = ""
 
 
-class Push(Message, tag=22):
+class Push(Message, frozen=True, tag=22):
     """Not a response: the server's own word to this client."""
 
 
-class Pong(Message, tag=23):
+class Pong(Message, frozen=True, tag=23):
     """The answer to `Ping`."""
 
     number: int = 0
 
 
-class Goaway(Message, tag=24):
+class Goaway(Message, frozen=True, tag=24):
     """The server is stopping: finish what runs, begin nothing new here."""
 
 
@@ -152,7 +150,7 @@ DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def as_parts(payload: Payload) -> Parts:
-    """The parts of what a user gave us; `BadRequest` if it is not bytes-like."""
+    """The parts of what a user gave us; `TypeError` if it is not bytes-like."""
     if isinstance(payload, tuple | list):
         return tuple(_as_buffer(part) for part in payload)
     return (_as_buffer(payload),)
@@ -163,7 +161,7 @@ def _as_buffer(part: Buffer) -> Buffer:
         return part
     if isinstance(part, memoryview):
         return part if part.format == "B" and part.c_contiguous else memoryview(part.tobytes())
-    raise BadRequest(f"a payload is bytes-like, or a tuple or list of such; this is {part!r:.80}")
+    raise TypeError(f"a payload is bytes-like, or a tuple or list of such; this is {part!r:.80}")
 
 
 def as_bytes(parts: Parts) -> bytes:

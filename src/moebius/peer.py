@@ -15,6 +15,8 @@ from .errors import (
     HandlerFailed,
     Overloaded,
     ProtocolError,
+    Stopping,
+    TooLarge,
     Unauthorized,
     UnknownCommand,
     UnknownStrategy,
@@ -57,7 +59,10 @@ class Peer:
         "_commands",
         "_control",
         "_gated",
+        "_greeted",
         "_ready",
+        "_response_bytes_max",
+        "_stopping",
         "counts",
         "gone",
         "heartbeat_s",
@@ -95,7 +100,10 @@ class Peer:
         self.seen = False
         self.lane = Lane(self)
         self._commands = server.router.commands
+        self._response_bytes_max = self.limits.frame_bytes_max - self.limits.header_bytes_max
         self._ready = server.authenticate is None
+        self._greeted = False
+        self._stopping = False
         self._authenticating: asyncio.Task[None] | None = None
         self._gated: deque[tuple[Header, Parts]] = deque()
         self._control: dict[type, Callable[[Any], None]] = {
@@ -204,7 +212,11 @@ class Peer:
         except Exception as error:
             self.failed(request, error)
             return
-        if type(produced) is bytes and call.id != NO_RESPONSE:
+        if (
+            type(produced) is bytes
+            and call.id != NO_RESPONSE
+            and len(produced) <= self._response_bytes_max
+        ):
             self.counts.replies += 1
             self.link.send(Reply(call.id), (produced,))
         elif is_unfinished(produced):
@@ -222,22 +234,30 @@ class Peer:
             return
         try:
             parts = as_parts(result)
-        except Error as error:
-            self.failed(request, TypeError(f"the result of {request.command!r}: {error.message}"))
+            self.check_size(parts)
+        except (TypeError, TooLarge) as error:
+            self.failed(request, error)
             return
         self.counts.replies += 1
         self.link.send(Reply(request.id), parts)
 
+    def check_size(self, parts: Parts) -> None:
+        """Refuse a response that no client would accept: it would cost the whole connection."""
+        size = sum(map(len, parts))
+        if size > self._response_bytes_max or len(parts) > self.limits.parts_max:
+            text = f"a response of {size} bytes in {len(parts)} parts is over the limits of "
+            text += f"{self._response_bytes_max} bytes and {self.limits.parts_max} parts"
+            raise TooLarge(text)
+
     def failed(self, request: Request, error: Exception) -> None:
         """A handler raised: the caller is told, and the hooks, if it was not a typed refusal."""
-        if isinstance(error, Error):
-            self.fail(request.id, error)
-            if isinstance(error, HandlerFailed):  # a worker process already made it a typed error
-                self.report(request, error)
-            return
-        text = f"{request.command!r} failed with {type(error).__name__}: {error}"
-        self.fail(request.id, HandlerFailed(text))
-        self.report(request, error)
+        if not isinstance(error, Error):
+            self.report(request, error)
+            text = f"{request.command!r} failed with {type(error).__name__}: {error}"
+            error = HandlerFailed(text)
+        elif isinstance(error, HandlerFailed):  # a worker process made it a typed error already
+            self.report(request, error)
+        self.fail(request.id, error)
 
     def fail(self, request_id: int, error: Error) -> None:
         """Send a failure as the last word on a request."""
@@ -257,7 +277,9 @@ class Peer:
             self.reject(ProtocolError(f"a client does not send {type(header).__name__}"))
         elif parts:
             name = type(header).__name__
-            self.reject(ProtocolError(f"{name} has no payload, but {len(parts)} parts came with it"))
+            self.reject(
+                ProtocolError(f"{name} has no payload, but {len(parts)} parts came with it")
+            )
         else:
             act(header)
 
@@ -267,16 +289,21 @@ class Peer:
         self.link.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
         self.link.close(error.message)
 
-    def goaway(self) -> None:
-        """The server is stopping: a client that said hello is told."""
-        if self.heartbeat_s:
+    def wind_down(self) -> None:
+        """The server is stopping: what runs may finish, but nothing new begins."""
+        self._ready = False
+        self._stopping = True
+        if self._greeted:
             self.link.send(Goaway(), ())
 
     def _on_hello(self, hello: Hello) -> None:
         if hello.version != PROTOCOL_VERSION:
-            text = f"protocol version {hello.version} is not {PROTOCOL_VERSION}, the one spoken here"
+            text = (
+                f"protocol version {hello.version} is not {PROTOCOL_VERSION}, the one spoken here"
+            )
             self.reject(ProtocolError(text))
             return
+        self._greeted = True
         self.name = hello.name[:255]
         self.heartbeat_s = max(0, hello.heartbeat_ms) / 1000
         limits = self.limits
@@ -304,9 +331,16 @@ class Peer:
     def _on_bye(self, _: Bye) -> None:
         self.link.close("the client said goodbye")
 
-    # Authentication: nothing is done for a client before the hook has accepted it.
+    # The gate: nothing is done for a client before the `authenticate` hook has accepted it, and
+    # nothing new once the server is stopping.
 
     def _gate(self, header: Header, parts: Parts) -> None:
+        if self._stopping:
+            if isinstance(header, Call):
+                self.fail(header.id, Stopping("the server is stopping"))
+            else:
+                self._on_control(header, parts)
+            return
         self._gated.append((header, parts))
         if self._authenticating is not None:
             if len(self._gated) > self.limits.inflight_max:
@@ -332,7 +366,7 @@ class Peer:
             self._refuse(refusal)
             return
         self.identity = identity
-        self._ready = True
+        self._ready = not self._stopping
         while self._gated and not self.gone:
             self.received(*self._gated.popleft())
 

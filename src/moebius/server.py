@@ -63,7 +63,8 @@ class Server:
         self.counts = Counts()
         self.loop: asyncio.AbstractEventLoop
         self._addresses = [
-            parse_address(text) for text in ([addresses] if isinstance(addresses, str) else addresses)
+            parse_address(text)
+            for text in ([addresses] if isinstance(addresses, str) else addresses)
         ]
         self._tls = tls
         self._curve = curve
@@ -93,6 +94,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._stopped = None
         self._running = True
+        self._listeners = []
         try:
             for command in self.router.commands.values():
                 if command.pool is not None and command.pool not in self._pools:
@@ -117,9 +119,9 @@ class Server:
         clients = list(self.clients)
         begun = sum(peer.inflight for peer in clients)
         for peer in clients:
-            peer.goaway()
+            peer.wind_down()
         deadline = self.loop.time() + (self.limits.stop_grace_s if grace_s is None else grace_s)
-        while self._inflight() and self.loop.time() < deadline:
+        while self._inflight() and self.loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         cancelled = 0
         for peer in list(self.clients):

@@ -139,9 +139,7 @@ class Client:
         A response of several parts is joined; `call_parts` keeps them apart. Of a streaming
         response this is the last one.
         """
-        parts = self.call_parts(
-            command, payload, timeout=timeout, strategy=strategy, repeat=repeat
-        )
+        parts = self.call_parts(command, payload, timeout=timeout, strategy=strategy, repeat=repeat)
         return as_bytes(parts)
 
     def call_parts(

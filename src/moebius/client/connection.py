@@ -128,7 +128,7 @@ class Connection:
         settings = self._settings
         address, limits = settings.address, settings.limits
         if address.transport.is_zmq:
-            context = zmq.Context.instance()
+            context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
             return DealerLink(address, limits, context, settings.curve, self.exchange)
         if address.transport is Transport.INPROC:
             return await inproc.dial(address, limits, self.exchange)

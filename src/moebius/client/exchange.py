@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ..errors import DeadlineExceeded, Disconnected, Error, Overloaded
+from ..errors import DeadlineExceeded, Disconnected, Error, Overloaded, TooLarge
 from ..limits import Limits
 from ..messages import (
     NO_RESPONSE,
@@ -118,6 +118,7 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._inflight_max = 0
+        self._payload_bytes_max = limits.frame_bytes_max - limits.header_bytes_max
         self._waiting: deque[Pending] = deque()
         self._sent: dict[int, Pending] = {}
         self._last_id = 0
@@ -134,13 +135,27 @@ class Exchange:
         if self._closed is not None:
             self._fail(pending, self._closed)
             return
+        if (size := sum(map(len, pending.parts))) > self._payload_bytes_max:
+            text = (
+                f"{pending.command!r}: {size} bytes are over the limit of {self._payload_bytes_max}"
+            )
+            self._fail(pending, TooLarge(text))
+            return
+        if len(pending.parts) > self._limits.parts_max:
+            text = (
+                f"{pending.command!r}: {len(pending.parts)} parts are over {self._limits.parts_max}"
+            )
+            self._fail(pending, TooLarge(text))
+            return
         if pending.expires_at is not None and not pending.one_way:
             delay_s = max(0.0, pending.expires_at - time.monotonic())
             pending.timer = self._loop.call_later(delay_s, self._expire, pending)
         if self._has_room() and not self._waiting:
             self._transmit(pending)
         elif len(self._waiting) >= self._limits.waiting_max:
-            text = f"{len(self._waiting)} requests wait for a connection or a place in flight already"
+            text = (
+                f"{len(self._waiting)} requests wait for a connection or a place in flight already"
+            )
             self._fail(pending, Overloaded(text))
         else:
             self._waiting.append(pending)
@@ -170,6 +185,7 @@ class Exchange:
         """A connection is ready: send what waits."""
         self._link = link
         self._inflight_max = max(1, welcome.inflight_max)
+        self._payload_bytes_max = welcome.frame_bytes_max - self._limits.header_bytes_max
         self.writable()
 
     # From the link.
@@ -290,7 +306,9 @@ class Exchange:
     def _expire(self, pending: Pending) -> None:
         if pending.ended:
             return
-        where = "the server did not answer" if pending.id in self._sent else "there was no connection"
+        where = (
+            "the server did not answer" if pending.id in self._sent else "there was no connection"
+        )
         self._recall(pending)
         text = f"{pending.command!r}: {where} within the deadline"
         self._fail(pending, DeadlineExceeded(text))

@@ -32,7 +32,6 @@ from ..messages import (
 )
 from .link import Credentials, Receiver
 
-
 _local = threading.local()
 
 
@@ -52,6 +51,8 @@ class StreamLink(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_close_timeout_s",
+        "_closing",
         "_decoder",
         "_flushing",
         "_held",
@@ -91,6 +92,8 @@ class StreamLink(asyncio.BufferedProtocol):
         self._held: list[tuple[bytes, Parts]] = []
         self._reading = False
         self._flushing = False
+        self._closing = False
+        self._close_timeout_s = limits.close_timeout_s
         self._reason = "the peer closed the connection"
         self.receiver: Receiver | None = None
         self.unpaced_bytes_max: int | None = None
@@ -122,11 +125,11 @@ class StreamLink(asyncio.BufferedProtocol):
         elif self.partial_since is None:
             self.partial_since = self._loop.time()
 
-    def _deliver(self, frames: list[tuple[bytes, Parts]]) -> None:
-        """Hand on messages. If the peer stops taking the answers, the rest of them waits."""
+    def _deliver(self, frames: list[tuple[bytes, Parts]]) -> bool:
+        """Hand on messages. If the peer stops taking the answers, the rest of them waits: False."""
         receiver = self.receiver
         if receiver is None:
-            return
+            return True
         self._reading = True
         try:
             for index, (head, parts) in enumerate(frames, 1):
@@ -139,18 +142,19 @@ class StreamLink(asyncio.BufferedProtocol):
                     self._flush()
                     if self.blocked:
                         self._held += frames[index:]
-                        return
-                if self.receiver is None:
-                    return
+                        return False
+                if self._closing:
+                    return True
         except DecodeError as error:
             self._refuse(ProtocolError(f"a header could not be read: {error}"))
-            return
+            return True
         finally:
             self._reading = False
             if self._out:
                 self._flush()
         if self._decoder.error is not None:
             self._refuse(self._decoder.error)
+        return True
 
     def eof_received(self) -> bool:
         """The peer will send no more; there is no half-closed state in this protocol."""
@@ -176,8 +180,7 @@ class StreamLink(asyncio.BufferedProtocol):
         self.blocked = False
         self.blocked_since = None
         held, self._held = self._held, []
-        self._deliver(held)
-        if self.blocked:
+        if not self._deliver(held):
             return
         if self._transport is not None:
             self._transport.resume_reading()
@@ -188,7 +191,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def send(self, header: Header, parts: Parts) -> None:
         """Queue a message."""
-        if self._transport is None:
+        if self._transport is None or self._closing:
             return
         head = encode_json(header) if self.json else encode(header)
         for buffer in encode_frame(head, parts):
@@ -240,14 +243,19 @@ class StreamLink(asyncio.BufferedProtocol):
     def close(self, reason: str = "") -> None:
         """Send what is queued, then close."""
         self._reason = reason or self._reason
-        if self._transport is not None:
+        if self._transport is not None and not self._closing:
             self._flush()
+            self._closing = True
+            self._held.clear()
             self._transport.close()
+            # A peer that takes nothing would keep the connection open for ever.
+            self._loop.call_later(self._close_timeout_s, self.abort)
 
     def abort(self, reason: str = "") -> None:
         """Close now."""
         self._reason = reason or self._reason
         self._out.clear()
+        self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -282,14 +290,24 @@ class StreamListener:
             return StreamLink(loop, self._limits, name, self._on_open)
 
         backlog = self._limits.backlog
+        handshake_s = self._limits.first_frame_timeout_s if self._tls else None
         if self.address.transport is Transport.IPC:
             _remove_stale_socket(self.address.path)
             self._server = await loop.create_unix_server(
-                link, self.address.path, ssl=self._tls, backlog=backlog
+                link,
+                self.address.path,
+                ssl=self._tls,
+                ssl_handshake_timeout=handshake_s,
+                backlog=backlog,
             )
             return
         server = await loop.create_server(
-            link, self.address.host, self.address.port, ssl=self._tls, backlog=backlog
+            link,
+            self.address.host,
+            self.address.port,
+            ssl=self._tls,
+            ssl_handshake_timeout=handshake_s,
+            backlog=backlog,
         )
         self._server = server
         self.address = self.address.with_port(server.sockets[0].getsockname()[1])

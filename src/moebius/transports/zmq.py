@@ -58,7 +58,7 @@ class _Wakeup:
         self._callback = callback
         self._pending = False
         self._closed = False
-        self._descriptor = sock.getsockopt(zmq.FD)
+        self._descriptor: int = sock.FD
         loop.add_reader(self._descriptor, callback)
 
     def check(self) -> None:
@@ -69,7 +69,7 @@ class _Wakeup:
 
     def _look(self) -> None:
         self._pending = False
-        if not self._closed and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        if not self._closed and int(self._socket.EVENTS) & zmq.POLLIN:
             self._callback()
 
     def close(self) -> None:
@@ -83,6 +83,7 @@ class RouterLink:
     """One client of a ROUTER socket, known by its routing id."""
 
     __slots__ = (
+        "_closed",
         "_envelope",
         "_listener",
         "_outbox",
@@ -99,6 +100,7 @@ class RouterLink:
     def __init__(self, listener: RouterListener, envelope: tuple[bytes, ...]) -> None:
         self._listener = listener
         self._envelope = envelope
+        self._closed = False
         self._outbox: deque[list[Buffer]] = deque()
         self._outbox_bytes = 0
         self.unpaced_bytes_max: int | None = listener.limits.unpaced_stream_bytes_max
@@ -116,7 +118,7 @@ class RouterLink:
 
     def send(self, header: Header, parts: Parts) -> None:
         """Give a message to ZeroMQ, or keep it while the client's queue there is full."""
-        if self.receiver is None:
+        if self._closed:
             return
         head = encode_json(header) if self.json else encode(header)
         frames: list[Buffer] = [*self._envelope, head, *parts]
@@ -133,9 +135,9 @@ class RouterLink:
     def retry(self) -> None:
         """Try again what ZeroMQ refused."""
         outbox = self._outbox
-        while outbox and self.receiver is not None and self._listener.send(self, outbox[0]):
+        while outbox and not self._closed and self._listener.send(self, outbox[0]):
             self._outbox_bytes -= sum(map(len, outbox.popleft()))
-        if self.receiver is None:
+        if self._closed or self.receiver is None:
             return
         if outbox:
             self._listener.retry_later(self)
@@ -166,6 +168,9 @@ class RouterLink:
 
     def close(self, reason: str = "") -> None:
         """Forget the client. It is a stranger when it speaks again."""
+        if self._closed:
+            return
+        self._closed = True
         receiver, self.receiver = self.receiver, None
         self._listener.forget(self)
         if receiver is not None:
@@ -219,11 +224,13 @@ class RouterListener:
         self._wakeup = _Wakeup(self.loop, sock, self._drain)
 
     def close(self) -> None:
-        """Stop receiving. Links are closed by their owners; the socket by `close_socket`."""
-        self._wakeup.close()
+        """Let no new client in. The others stay connected until `close_socket`."""
+        with contextlib.suppress(zmq.ZMQError):  # already gone: a context that was terminated
+            self._socket.unbind(self.address.zmq_endpoint)
 
     def close_socket(self) -> None:
         """Close the socket, after the last message went out."""
+        self._wakeup.close()
         # Give ZeroMQ's own thread a moment to put the last messages on the wire.
         self._socket.close(linger=200)
 
@@ -267,6 +274,9 @@ class RouterListener:
                     self._take_from_curve(receive(zmq.DONTWAIT, copy=False))
         except zmq.Again:
             return
+        except Exception:
+            self._wakeup.check()  # messages may be left, and their edge is used up
+            raise
         finally:
             self._draining = False
         self._wakeup.check()
