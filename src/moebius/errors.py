@@ -13,7 +13,7 @@ from typing import ClassVar
 class Error(Exception):
     """The root of all moebius errors. Subclasses set `code`, the name of the error on the wire."""
 
-    code: ClassVar[str] = "error"
+    code = "error"
     _classes: ClassVar[dict[str, type[Error]]] = {}
 
     def __init__(self, message: str = "") -> None:
@@ -27,19 +27,30 @@ class Error(Exception):
 
     @staticmethod
     def from_wire(code: str, message: str) -> Error:
-        """The error that a peer named: its class where the code is known, else `RemoteError`."""
+        """The error that a peer named: its class where the code is known, else `RemoteError`.
+
+        A class whose constructor wants other arguments is made without calling it: what it would
+        have added is lost, but not its type and message.
+        """
         known = Error._classes.get(code)
-        return RemoteError(message, code) if known is None else known(message)
+        if known is None:
+            return RemoteError(message, code)
+        try:
+            return known(message)
+        except Exception:
+            error = known.__new__(known, message)
+            error.message = message
+            return error
 
 
 class RemoteError(Error):
-    """The server answered with a code that this process has no class for; see `remote_code`."""
+    """The server answered with a code that this process has no class for: it is in `code`."""
 
     code = "remote"
 
-    def __init__(self, message: str = "", remote_code: str = "remote") -> None:
+    def __init__(self, message: str = "", code: str = "remote") -> None:
         super().__init__(message)
-        self.remote_code = remote_code
+        self.code = code
 
 
 class ProtocolError(Error):

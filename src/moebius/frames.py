@@ -20,16 +20,21 @@ LARGE_BYTES = 64 * KIB
 """From this size on a frame is received in place and its parts are views, not copies. Below it a
 copy is cheaper than a view, and does not pin the read buffer."""
 
+SMALL_BYTES = 4 * KIB
+"""Below this a frame is sent as one buffer: copying it is cheaper than handing on two."""
+
 _pack = PREFIX.pack
 _unpack_from = PREFIX.unpack_from
 
 
 def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
-    """The buffers that make one frame, in order. Payload is passed on, not copied."""
+    """The buffers that make one frame, in order. Payload is passed on, not copied, unless small."""
     count = len(parts)
     if count == 1:
         part = parts[0]
-        return [_pack(len(header) + len(part), len(header), 1) + header, part]
+        size = len(header)
+        head = _pack(size + len(part), size, 1) + header
+        return [head + part] if len(part) < SMALL_BYTES else [head, part]
     if count == 0:
         return [_pack(len(header), len(header), 0) + header]
     sizes = [len(part) for part in parts]
@@ -49,11 +54,14 @@ class FrameDecoder:
     `_tail` is empty. `_tail` is shorter than one frame.
     """
 
-    __slots__ = ("_filled", "_large", "_limits", "_shared", "_tail", "error")
+    __slots__ = ("_filled", "_large", "_limits", "_plain_bytes_max", "_shared", "_tail", "error")
 
     def __init__(self, limits: Limits, shared: memoryview) -> None:
         self._limits = limits
         self._shared = shared
+        self._plain_bytes_max = min(
+            LARGE_BYTES - 1, limits.frame_bytes_max, limits.header_bytes_max
+        )
         self._tail = b""
         self._large: memoryview | None = None
         self._filled = 0
@@ -97,15 +105,22 @@ class FrameDecoder:
         at = 0
         while size - at >= PREFIX_BYTES:
             body, header_bytes, part_count = _unpack_from(data, at)
-            try:
-                self._check(body, header_bytes, part_count)
-                end = at + PREFIX_BYTES + body
+            start = at + PREFIX_BYTES
+            end = start + body
+            if part_count == 1 and header_bytes <= body <= self._plain_bytes_max:
+                # By far the most frequent: one small part. The body is within the smallest of the
+                # limits, and so is the header, which is no longer than the body.
                 if end > size:
                     break
-                if part_count == 1 and body < LARGE_BYTES and header_bytes <= body:
-                    middle = at + PREFIX_BYTES + header_bytes
-                    frames.append((data[at + PREFIX_BYTES : middle], (data[middle:end],)))
-                elif body < LARGE_BYTES:
+                middle = start + header_bytes
+                frames.append((data[start:middle], (data[middle:end],)))
+                at = end
+                continue
+            try:
+                self._check(body, header_bytes, part_count)
+                if end > size:
+                    break
+                if body < LARGE_BYTES:
                     frames.append(_cut(data, at, body, header_bytes, part_count))
                 else:
                     frames.append(_cut(memoryview(data), at, body, header_bytes, part_count))

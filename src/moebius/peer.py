@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .drive import is_unfinished
 from .errors import (
+    BadRequest,
     Cancelled,
     Error,
     HandlerFailed,
@@ -49,6 +50,10 @@ from .router import STRATEGIES, Strategy
 if TYPE_CHECKING:
     from .server import Server
     from .transports.link import Link
+
+
+_PARALLEL = Strategy.PARALLEL
+"""Bound once: looking up a member of an enum costs as much as a call."""
 
 
 class Peer:
@@ -119,9 +124,12 @@ class Peer:
     def send(self, payload: Payload) -> bool:
         """Send the client a message of the server's own (its `on_push` gets it).
 
+        Belongs to the server's thread, like everything of a client: see `Server.call_soon`.
+
         False, and nothing is sent, if the client is gone or takes too little: a slow client makes
         neither the server's memory grow nor the caller wait.
         """
+        self.server.check_thread()
         parts = as_parts(payload)
         if self.gone or self.link.buffered_bytes() > self.limits.push_buffer_bytes:
             self.counts.pushes_refused += 1
@@ -199,9 +207,13 @@ class Peer:
                     call.id, UnknownStrategy(f"strategy {call.strategy!r:.40} is none of {known}")
                 )
                 return
+            if command.strategy_fixed and asked is not strategy:
+                text = f"{call.command!r} always has the strategy {strategy.value!r}"
+                self.fail(call.id, BadRequest(text))
+                return
             strategy = asked
         lane = self.lane
-        in_turn = strategy is not Strategy.PARALLEL
+        in_turn = strategy is not _PARALLEL
         if command.pool is not None or (in_turn and lane.turn is not None):
             lane.take(command, call, parts, strategy)
             return

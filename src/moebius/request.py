@@ -9,6 +9,7 @@ from .messages import Call, Parts, as_bytes
 
 if TYPE_CHECKING:
     from .peer import Peer
+    from .server import Server
 
 
 class Request:
@@ -39,6 +40,11 @@ class Request:
     def payload(self) -> bytes:
         """The payload as one `bytes`."""
         return as_bytes(self.parts)
+
+    @property
+    def server(self) -> Server:
+        """The server: `request.server.clients.broadcast(...)`."""
+        return self.client.server
 
     @property
     def identity(self) -> Any:

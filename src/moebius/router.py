@@ -45,6 +45,7 @@ class Command:
     name: str
     function: Handler
     strategy: Strategy
+    strategy_fixed: bool
     one_way: bool
     pool: Pool | None
 
@@ -55,6 +56,7 @@ class Router:
     def __init__(self) -> None:
         self.commands: dict[str, Command] = {}
         self.background_tasks: list[BackgroundTask] = []
+        self.start_hooks: list[BackgroundTask] = []
         self.error_hooks: list[ErrorHook] = []
         self.connect_hooks: list[PeerHook] = []
         self.disconnect_hooks: list[PeerHook] = []
@@ -63,7 +65,7 @@ class Router:
         self,
         name: str,
         *,
-        strategy: Strategy = Strategy.QUEUE,
+        strategy: Strategy | None = None,
         one_way: bool = False,
         workers: int | Pool | None = None,
     ) -> Callable[[F], F]:
@@ -74,6 +76,8 @@ class Router:
         `sleep(s)`, another generator (which runs first, and whose result comes back), or an
         awaitable.
 
+        `strategy`: what a request does while another one of its client runs. If you name one, it is
+        binding; if not, it is QUEUE and a caller may ask for another.
         `one_way`: callers get no response. `workers`: run it in a pool of that many processes
         (or in a `Pool` that several commands share); the function must then be importable.
         """
@@ -84,7 +88,10 @@ class Router:
         pool = Pool(workers) if isinstance(workers, int) else workers
 
         def register(function: F) -> F:
-            self.commands[name] = Command(name, function, strategy, one_way, pool)
+            fixed = strategy is not None
+            self.commands[name] = Command(
+                name, function, strategy or Strategy.QUEUE, fixed, one_way, pool
+            )
             return function
 
         return register
@@ -93,6 +100,11 @@ class Router:
         """Run this while a server runs: it gets the `Server`, and is any kind of handler."""
         self.background_tasks.append(function)
         return function
+
+    def on_start(self, hook: F) -> F:
+        """Call this with the `Server` once it listens: `server.addresses` has the real ports."""
+        self.start_hooks.append(hook)
+        return hook
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Call this with (request or None, exception) when a handler or background task fails."""
@@ -116,6 +128,7 @@ class Router:
                 raise BadRequest(f"command {prefix + name!r} is registered already")
             self.commands[prefix + name] = replace(command, name=prefix + name)
         self.background_tasks.extend(other.background_tasks)
+        self.start_hooks.extend(other.start_hooks)
         self.error_hooks.extend(other.error_hooks)
         self.connect_hooks.extend(other.connect_hooks)
         self.disconnect_hooks.extend(other.disconnect_hooks)

@@ -9,6 +9,7 @@ import signal
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import uvloop
@@ -77,6 +78,7 @@ class Server:
         self._running = False
         self._stopping: asyncio.Event
         self._stopped: StopReport | None = None
+        self._thread_id = 0
 
     @property
     def addresses(self) -> list[str]:
@@ -90,6 +92,7 @@ class Server:
         if self._running:
             raise Closed("this server is running already")
         self.loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self._started_at = self.loop.time()
         self._stopping = asyncio.Event()
         self._stopped = None
@@ -105,6 +108,8 @@ class Server:
             await self.stop(grace_s=0)
             raise
         self._spawn(self._sweep())
+        for hook in self.router.start_hooks:
+            hook(self)
         for function in self.router.background_tasks:
             self.spawn(function)
         log.info("serving on %s", ", ".join(self.addresses))
@@ -216,6 +221,17 @@ class Server:
 
         self._spawn(run())
 
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call this on the server's own thread, from any other: clients belong to it."""
+        self.loop.call_soon_threadsafe(function, *arguments)
+
+    def check_thread(self) -> None:
+        """Refuse to touch a client from a thread that is not the server's."""
+        if threading.get_ident() != self._thread_id:
+            raise RuntimeError(
+                "clients belong to the server's thread: from another one use server.call_soon(...)"
+            )
+
     def report(self, request: Request | None, error: BaseException) -> None:
         """Tell the error hooks; without any, the log."""
         self.counts.errors += 1
@@ -231,7 +247,7 @@ class Server:
     def statistics(self) -> ServerStatistics:
         """What the server is doing and has done."""
         return ServerStatistics(
-            counts=self.counts,
+            counts=replace(self.counts),
             clients=len(self.clients),
             inflight=self._inflight(),
             inflight_payload_bytes=sum(peer.lane.payload_bytes for peer in self.clients),
@@ -316,8 +332,14 @@ class Server:
     async def _sweep(self) -> None:
         """Look for dead, idle, stalled and slow clients: one pass over all, not a timer each."""
         while True:
+            due_at = self.loop.time() + self.limits.sweep_s
             await asyncio.sleep(self.limits.sweep_s)
             now = self.loop.time()
+            if now - due_at > self.limits.sweep_s:
+                # We were held up ourselves: what the clients sent meanwhile has not been read yet.
+                for peer in self.clients:
+                    peer.last_seen_at += now - due_at
+                continue
             for peer in self.clients:
                 reason = self._overdue(peer, now)
                 if reason is not None:

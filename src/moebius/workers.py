@@ -14,7 +14,6 @@ import multiprocessing
 import pickle
 import signal
 import socket
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from .messages import (
     Header,
     Item,
     Parts,
+    Push,
     Reply,
     as_bytes,
     as_parts,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("moebius.workers")
 
-_RESTART_DELAY_S_MAX = 5.0
+_RESTART_DELAY_S = 5.0
 _JOB_ID = 1
 
 
@@ -99,8 +99,10 @@ class Pool:
             waiting.cancel()
         self._waiting.clear()
         self._idle.clear()
-        for worker in list(self._running):
+        workers = list(self._running)
+        for worker in workers:
             worker.end()
+        await asyncio.gather(*(worker.gone() for worker in workers))
 
     async def run(
         self,
@@ -154,9 +156,10 @@ class Pool:
 
     async def _add_worker(self) -> None:
         worker = _Worker(self._limits, self._worker_ended)
-        await worker.open()
         self._running.add(worker)
-        self._release(worker)
+        await worker.open()
+        if await worker.ready:
+            self._release(worker)
 
     def _worker_ended(self, worker: _Worker) -> None:
         self._running.discard(worker)
@@ -170,10 +173,10 @@ class Pool:
         task.add_done_callback(self._starting.discard)
 
     async def _replace(self, worker: _Worker) -> None:
-        # One that died young would die again at once: a broken import must not become a fork bomb.
-        if time.monotonic() - worker.started_at < 1.0 and not worker.answered:
+        # One that was never ready would die again at once: a broken import must not fork for ever.
+        if not worker.ready.result():
             log.error("a worker process died on start-up; the next one starts in a while")
-            await asyncio.sleep(_RESTART_DELAY_S_MAX)
+            await asyncio.sleep(_RESTART_DELAY_S)
         await self._add_worker()
 
 
@@ -186,8 +189,7 @@ class _Worker:
         self._process: BaseProcess
         self._link: StreamLink
         self._inbox: asyncio.Queue[tuple[Header, Parts] | None] = asyncio.Queue()
-        self.started_at = time.monotonic()
-        self.answered = False
+        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.busy = False
 
     async def open(self) -> None:
@@ -211,6 +213,10 @@ class _Worker:
         self._process.kill()
         self._link.abort("ended")
 
+    async def gone(self) -> None:
+        """Wait for the end of the process."""
+        await asyncio.get_running_loop().run_in_executor(None, self._process.join)
+
     async def run(
         self,
         function: Callable[[Any], Any],
@@ -218,9 +224,10 @@ class _Worker:
         emit: Callable[[Parts], Awaitable[None]],
     ) -> Parts | None:
         """Run one job."""
+        pickled = pickle.dumps((function, job))
         self.busy = True
         window = self._limits.stream_window_bytes
-        self._link.send(Call(_JOB_ID, job.command, 0, window), (pickle.dumps((function, job)),))
+        self._link.send(Call(_JOB_ID, job.command, 0, window), (pickled,))
         while True:
             message = await self._inbox.get()
             if message is None:
@@ -240,14 +247,18 @@ class _Worker:
 
     def received(self, header: Header, parts: Parts) -> None:
         """The worker said something."""
-        self.answered = True
-        self._inbox.put_nowait((header, parts))
+        if isinstance(header, Push):
+            self.ready.set_result(True)
+        else:
+            self._inbox.put_nowait((header, parts))
 
     def writable(self) -> None:
         """Jobs are sent one at a time: nothing waits."""
 
     def lost(self, reason: str) -> None:
         """The process ended."""
+        if not self.ready.done():
+            self.ready.set_result(False)
         self._inbox.put_nowait(None)
         self._process.kill()
         self._on_end(self)
@@ -260,21 +271,22 @@ def work(sock: socket.socket) -> None:
     """The worker's main loop: until the server closes the socket, or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when we end
     wire = _Wire(sock)
+    wire.send(Push())  # ready: whatever had to be imported has been
     with contextlib.suppress(Disconnected, ConnectionError):
         while True:
             header, parts = wire.receive()
             assert isinstance(header, Call)
             wire.credit = header.credit or 0
-            function, job = pickle.loads(bytes(parts[0]))
             try:
+                function, job = pickle.loads(bytes(parts[0]))
                 _run(wire, function, job)
             except Disconnected:
                 raise
             except Error as error:
                 wire.send(Failure(_JOB_ID, error.code, error.message))
             except Exception as error:
-                log.exception("%r failed in a worker", job.command)
-                text = f"{job.command!r} failed with {type(error).__name__}: {error}"
+                log.exception("%r failed in a worker", header.command)
+                text = f"{header.command!r} failed with {type(error).__name__}: {error}"
                 wire.send(Failure(_JOB_ID, HandlerFailed.code, text))
 
 

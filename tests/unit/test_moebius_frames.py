@@ -43,9 +43,7 @@ messages = st.tuples(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(messages, max_size=6), st.lists(st.integers(1, 100_000), max_size=200))
-def test_frames_survive_any_cut(
-    sent: list[tuple[bytes, list[bytes]]], cuts: list[int]
-) -> None:
+def test_frames_survive_any_cut(sent: list[tuple[bytes, list[bytes]]], cuts: list[int]) -> None:
     data = b"".join(b"".join(encode_frame(header, tuple(parts))) for header, parts in sent)
     target = decoder(90_000)
     assert feed(target, data, cuts) == [(header, parts) for header, parts in sent]

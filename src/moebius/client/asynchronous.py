@@ -179,6 +179,11 @@ class Client:
         """What the connection is doing."""
         return State.CONNECTING if self._connection is None else self._connection.state
 
+    @property
+    def id(self) -> int:
+        """The number that the server gave this client; a new one with each connection."""
+        return 0 if self._connection is None else self._connection.client_id
+
     def statistics(self) -> ClientStatistics:
         """What this client is doing and has done."""
         return self._opened().statistics()

@@ -213,6 +213,11 @@ class Client:
         """What the connection is doing."""
         return self._connection.state
 
+    @property
+    def id(self) -> int:
+        """The number that the server gave this client; a new one with each connection."""
+        return self._connection.client_id
+
     def statistics(self) -> ClientStatistics:
         """What this client is doing and has done."""
         return self._connection.statistics()

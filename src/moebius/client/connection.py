@@ -51,6 +51,7 @@ class Connection:
         )
         self.state = State.CONNECTING
         self.connects = 0
+        self.client_id = 0
         self._link: Link | None = None
         self._welcome: asyncio.Future[Welcome] | None = None
         self._lost = asyncio.Event()
@@ -101,6 +102,7 @@ class Connection:
                 continue
             delay_s = limits.reconnect_delay_s_min
             self.connects += 1
+            self.client_id = welcome.client_id
             self._enter(State.CONNECTED)
             self.exchange.attach(link, welcome)
             if not self._first.done():
@@ -165,9 +167,9 @@ class Connection:
         if not self._first.done():
             self._first.set_exception(error)
             self._first.exception()  # whoever waits gets it; nobody has to
+        self.exchange.close(error)
         if self._link is not None:
             self._link.close("the client closed the connection")
-        self.exchange.close(error)
 
     def _enter(self, state: State) -> None:
         if self.state is State.CLOSED or self.state is state:

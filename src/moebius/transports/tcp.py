@@ -208,7 +208,9 @@ class StreamLink(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or not out:
             return
-        if out_bytes < LARGE_BYTES:
+        if len(out) == 1:
+            transport.write(out[0])
+        elif out_bytes < LARGE_BYTES:
             transport.write(b"".join(out))
         else:
             transport.writelines(out)

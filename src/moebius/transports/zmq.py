@@ -15,7 +15,7 @@ import zmq
 import zmq.utils.monitor
 
 from ..addresses import Address
-from ..errors import Error, ProtocolError, TooLarge
+from ..errors import Disconnected, Error, ProtocolError, TooLarge
 from ..limits import Limits
 from ..messages import (
     JSON_FIRST_BYTE,
@@ -36,6 +36,22 @@ from .link import Credentials, Receiver
 
 _COPY_BELOW_BYTES = 64 * 1024
 """Smaller messages are copied into ZeroMQ: cheaper than tracking when it is done with them."""
+
+
+_LAST = int(zmq.DONTWAIT)
+_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
+"""As plain numbers: `send_multipart` would compute the enum for every frame, which doubles its cost."""
+
+
+def _send(sock: zmq.Socket[bytes], frames: list[Buffer]) -> None:
+    """Send one message without waiting; `zmq.Again` if there is no room for it."""
+    if len(frames[-1]) >= _COPY_BELOW_BYTES:
+        sock.send_multipart(frames, zmq.DONTWAIT, copy=False)
+        return
+    send = sock.send
+    last = len(frames) - 1
+    for index, frame in enumerate(frames):
+        send(frame, _MORE if index < last else _LAST)
 
 
 class _Wakeup:
@@ -60,6 +76,7 @@ class _Wakeup:
         self._closed = False
         self._descriptor: int = sock.FD
         loop.add_reader(self._descriptor, callback)
+        self.check()  # the descriptor is silent until the events have been asked for once
 
     def check(self) -> None:
         """Look at the events at the end of this turn."""
@@ -168,15 +185,21 @@ class RouterLink:
 
     def close(self, reason: str = "") -> None:
         """Forget the client. It is a stranger when it speaks again."""
+        # ROUTER cannot cut a connection: the client has to be told that it is a stranger now.
+        self.send(Failure(NO_RESPONSE, Disconnected.code, reason or "closed by the server"), ())
+        self.end(reason or "closed by the server")
+
+    abort = close
+
+    def end(self, reason: str) -> None:
+        """The client is gone, or told to go."""
         if self._closed:
             return
         self._closed = True
         receiver, self.receiver = self.receiver, None
         self._listener.forget(self)
         if receiver is not None:
-            receiver.lost(reason or "closed")
-
-    abort = close
+            receiver.lost(reason)
 
 
 class RouterListener:
@@ -224,9 +247,7 @@ class RouterListener:
         self._wakeup = _Wakeup(self.loop, sock, self._drain)
 
     def close(self) -> None:
-        """Let no new client in. The others stay connected until `close_socket`."""
-        with contextlib.suppress(zmq.ZMQError):  # already gone: a context that was terminated
-            self._socket.unbind(self.address.zmq_endpoint)
+        """Nothing yet: to unbind would cut off the clients that are here. New ones are refused."""
 
     def close_socket(self) -> None:
         """Close the socket, after the last message went out."""
@@ -237,21 +258,17 @@ class RouterListener:
     def send(self, link: RouterLink, frames: list[Buffer]) -> bool:
         """Pass a message on; False if ZeroMQ has no room for that client."""
         try:
-            self._socket.send_multipart(frames, zmq.DONTWAIT, copy=self._is_small(frames))
+            _send(self._socket, frames)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            link.close("the peer closed the connection")
+            link.end("the peer closed the connection")
             return True
         if not self._draining:
             self._wakeup.check()
         return True
-
-    @staticmethod
-    def _is_small(frames: list[Buffer]) -> bool:
-        return len(frames[-1]) < _COPY_BELOW_BYTES
 
     def retry_later(self, link: RouterLink) -> None:
         """Try a full client again soon."""
@@ -396,8 +413,7 @@ class DealerLink:
 
     def _try(self, frames: list[Buffer]) -> bool:
         try:
-            copy = len(frames[-1]) < _COPY_BELOW_BYTES
-            self._socket.send_multipart(frames, zmq.DONTWAIT, copy=copy)
+            _send(self._socket, frames)
         except zmq.Again:
             return False
         return True
@@ -421,7 +437,10 @@ class DealerLink:
                     return
                 head, *parts = self._socket.recv_multipart(zmq.DONTWAIT)
                 self.seen = True
-                self._receiver.received(decode(head), tuple(parts))
+                header = decode(head)
+                self._receiver.received(header, tuple(parts))
+                if isinstance(header, Failure) and header.id == NO_RESPONSE:
+                    self.abort(header.message)
         except zmq.Again:
             return
         except DecodeError as error:

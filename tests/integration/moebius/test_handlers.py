@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -242,7 +243,7 @@ def test_yields_of_two_clients_interleave(serve: Serve, connect: Connect, addres
     futures = [first.submit("steps"), second.submit("steps")]
     for future in futures:
         future.result(10)
-    switches = sum(a != b for a, b in zip(order, order[1:], strict=False))
+    switches = sum(a != b for a, b in itertools.pairwise(order))
     assert len(order) == 100
     assert switches > 20
 

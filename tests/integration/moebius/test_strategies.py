@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from moebius import (
+    BadRequest,
     Busy,
     Limits,
     Replaced,
@@ -136,6 +137,15 @@ def test_the_caller_may_choose(serve: Serve, connect: Connect, address: str) -> 
         client.call("plain", strategy=Strategy.IGNORE)
     assert client.call("plain", strategy=Strategy.REPLACE) == b"plain"
     assert outcome(first) is Replaced
+
+
+def test_a_strategy_that_the_command_names_is_binding(
+    serve: Serve, connect: Connect, address: str
+) -> None:
+    gate = Gate()
+    client = connect(serve(gate.router, address))
+    with pytest.raises(BadRequest, match="always has the strategy 'ignore'"):
+        client.call("ignore", strategy=Strategy.PARALLEL)
 
 
 def test_a_long_queue_of_quick_requests(serve: Serve, connect: Connect, address: str) -> None:

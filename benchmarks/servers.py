@@ -1,0 +1,137 @@
+"""Server processes: start one, wait until it is ready, stop it whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from .interface import BenchmarkFailed
+from .wire import redis_command
+
+HOST = "127.0.0.1"
+READY_WITHIN_S = 20.0
+STOP_WITHIN_S = 5.0
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class ServerProcess:
+    """A server in a process of its own, and what it wrote to stderr."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, log: IO[bytes]) -> None:
+        self.name = name
+        self.port = 0
+        self._log = log
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+        )
+
+    def check(self) -> None:
+        """Raise if it has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise BenchmarkFailed(
+                f"server {self.name!r} ended with code {code}{self._last_words()}"
+            )
+
+    def cpu_s(self) -> float:
+        """Processor time it has used, its threads and system calls included."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def read_line(self, within_s: float) -> str:
+        """The next line that it prints."""
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], within_s)
+        line = self.process.stdout.readline().decode() if readable else ""
+        if not line:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1 if readable else 0)
+            self.check()
+            text = f"server {self.name!r} was not ready within {within_s:g} s"
+            raise BenchmarkFailed(text + self._last_words())
+        return line.strip()
+
+    def stop(self) -> None:
+        """Ask it to end, and see that it does."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return f"; the end of its log:\n{text[-2000:]}" if text else ""
+
+
+@contextlib.contextmanager
+def _running(name: str, command: Sequence[str], folder: Path) -> Iterator[ServerProcess]:
+    with tempfile.TemporaryFile() as log:
+        server = ServerProcess(name, command, folder, log)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def python_server(name: str) -> Iterator[ServerProcess]:
+    """One of `benchmarks.subjects`, ready at its `port`."""
+    command = [sys.executable, "-m", "benchmarks.subjects", name]
+    with _running(name, command, _ROOT) as server:
+        server.port = int(server.read_line(READY_WITHIN_S))
+        yield server
+
+
+@contextlib.contextmanager
+def redis_server(binary: str, data: Mapping[bytes, bytes]) -> Iterator[ServerProcess]:
+    """A redis-server that stores nothing on disk and holds `data`."""
+    port = _free_port()
+    command = [binary, "--bind", HOST, "--port", str(port)]
+    command += ["--save", "", "--appendonly", "no", "--daemonize", "no"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _running("redis", command, Path(folder)) as server,
+    ):
+        server.port = port
+        with _connected(server) as connection:
+            for key, value in data.items():
+                connection.sendall(redis_command(b"SET", key, value))
+                answer = connection.recv(100)
+                if answer != b"+OK\r\n":
+                    raise BenchmarkFailed(f"redis answered SET with {answer!r}")
+        yield server
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _connected(server: ServerProcess) -> socket.socket:
+    """A connection to a server that does not tell when it is ready."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        server.check()
+        try:
+            return socket.create_connection((HOST, server.port), timeout=5)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"server {server.name!r} accepts no connection") from None
+            time.sleep(0.02)
