@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
-import stat
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 from ..addresses import Address, Transport
@@ -31,6 +28,7 @@ from ..messages import (
     encode_json,
 )
 from .link import Credentials, Receiver
+from .sockets import claim_socket_path
 
 _local = threading.local()
 
@@ -294,7 +292,7 @@ class StreamListener:
         backlog = self._limits.backlog
         handshake_s = self._limits.first_frame_timeout_s if self._tls else None
         if self.address.transport is Transport.IPC:
-            _remove_stale_socket(self.address.path)
+            claim_socket_path(self.address.path)
             self._server = await loop.create_unix_server(
                 link,
                 self.address.path,
@@ -322,18 +320,6 @@ class StreamListener:
             if self.address.transport is Transport.IPC:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.address.path)
-
-
-def _remove_stale_socket(path: str) -> None:
-    """Remove a socket file that nobody listens on any more; anything else stays, and bind fails."""
-    file = Path(path)
-    if not file.exists() or not stat.S_ISSOCK(file.stat().st_mode):
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            file.unlink()
 
 
 async def dial(

@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 import zmq.utils.monitor
 
-from ..addresses import Address
+from ..addresses import Address, Transport
 from ..errors import Disconnected, Error, ProtocolError, TooLarge
 from ..limits import Limits
 from ..messages import (
@@ -33,10 +33,13 @@ from ..messages import (
 )
 from ..security import CurveClient, CurveServer
 from .link import Credentials, Receiver
+from .sockets import claim_socket_path
 
 _COPY_BELOW_BYTES = 64 * 1024
 """Smaller messages are copied into ZeroMQ: cheaper than tracking when it is done with them."""
 
+
+_NEVER_MS = 24 * 3600 * 1000
 
 _LAST = int(zmq.DONTWAIT)
 _MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
@@ -225,6 +228,8 @@ class RouterListener:
     async def open(self) -> None:
         """Bind and begin to receive."""
         self.loop = asyncio.get_running_loop()
+        if self.address.transport is Transport.ZMQ_IPC:
+            claim_socket_path(self.address.path)
         self._socket = sock = self._context.socket(zmq.ROUTER)
         try:
             sock.linger = 0
@@ -347,7 +352,7 @@ class DealerLink:
     """A client's connection: a DEALER socket that lives as long as one ZeroMQ connection.
 
     ZeroMQ would reconnect silently, and requests might be lost or arrive at a server that does not
-    know us; so its own reconnecting is off and a lost connection is a lost link.
+    know us; so its own reconnecting is put off for ever and a lost connection is a lost link.
     """
 
     __slots__ = (
@@ -387,7 +392,8 @@ class DealerLink:
         sock.linger = 0
         sock.sndhwm = sock.rcvhwm = limits.zmq_queue_messages
         sock.setsockopt(zmq.MAXMSGSIZE, limits.frame_bytes_max)
-        sock.setsockopt(zmq.RECONNECT_IVL, -1)
+        # Not -1: that would throw away what came in before the connection broke.
+        sock.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
         if curve is not None:
             curve.apply(sock)
         events = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED

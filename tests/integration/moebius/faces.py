@@ -72,6 +72,10 @@ class AsyncFace:
         self._thread.run(self.client.send(*args, **options))
 
     @property
+    def id(self) -> int:
+        return self.client.id
+
+    @property
     def state(self) -> moebius.State:
         return self.client.state
 
