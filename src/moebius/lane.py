@@ -102,6 +102,8 @@ class Lane:
         if self.activities.pop(activity.key, None) is None:
             return
         self.payload_bytes -= activity.payload_bytes
+        if activity in self._waiting:
+            self._waiting.remove(activity)
         if self.turn is activity:
             self.turn = None
             self._advance()

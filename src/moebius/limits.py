@@ -31,6 +31,15 @@ class Limits:
     inflight_bytes_max: int = 64 * MIB
     """Payload of one client's requests that are running or queued. Past it: `too_large`."""
 
+    gated_bytes_max: int = 1 * MIB
+    """Payload that a client may send before the `authenticate` hook has accepted it."""
+
+    authenticate_timeout_s: float = 10.0
+    """How long an async `authenticate` hook may take."""
+
+    command_chars_max: int = 255
+    """The name of a command."""
+
     stream_window_bytes: int = 1 * MIB
     """Credit that our client gives a streaming response. Twice the bandwidth-delay product of a
     local link; what a reader that stops reading costs its own memory."""
@@ -87,6 +96,9 @@ class Limits:
     zmq_retry_s: float = 0.005
     """How soon a send that ZeroMQ refused (peer's queue full) is tried again: ROUTER sockets do
     not signal when one peer has room."""
+
+    worker_start_timeout_s: float = 60.0
+    """How long a worker process may take to import what it needs."""
 
     backlog: int = 1024
     """Connections the kernel may hold for us while a burst arrives."""

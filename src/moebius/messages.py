@@ -34,12 +34,13 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Message, frozen=True, tag=1):
-    """Optional first message: who I am, and whether I promise heartbeats."""
+    """Optional first message: who I am, whether I promise heartbeats, and what I can take."""
 
     version: int = PROTOCOL_VERSION
     token: str = ""
     heartbeat_ms: int = 0
     name: str = ""
+    frame_bytes_max: int = 0
 
 
 class Call(Message, frozen=True, tag=2):

@@ -64,10 +64,12 @@ class Peer:
         "_commands",
         "_control",
         "_gated",
+        "_gated_bytes",
         "_greeted",
         "_ready",
         "_response_bytes_max",
         "_stopping",
+        "admitted",
         "counts",
         "gone",
         "heartbeat_s",
@@ -97,6 +99,8 @@ class Peer:
         """For your own use; gone with the client."""
         self.gone = False
         """Whether the connection has ended."""
+        self.admitted = server.authenticate is None
+        """Whether the `authenticate` hook has accepted it."""
         self.loop = server.loop
         self.limits = server.limits
         self.counts = server.counts
@@ -106,11 +110,12 @@ class Peer:
         self.lane = Lane(self)
         self._commands = server.router.commands
         self._response_bytes_max = self.limits.frame_bytes_max - self.limits.header_bytes_max
-        self._ready = server.authenticate is None
+        self._ready = self.admitted
         self._greeted = False
         self._stopping = False
         self._authenticating: asyncio.Task[None] | None = None
         self._gated: deque[tuple[Header, Parts]] = deque()
+        self._gated_bytes = 0
         self._control: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
             Cancel: self._on_cancel,
@@ -131,7 +136,11 @@ class Peer:
         """
         self.server.check_thread()
         parts = as_parts(payload)
-        if self.gone or self.link.buffered_bytes() > self.limits.push_buffer_bytes:
+        if (
+            self.gone
+            or not self.admitted
+            or self.link.buffered_bytes() > self.limits.push_buffer_bytes
+        ):
             self.counts.pushes_refused += 1
             return False
         self.counts.pushes += 1
@@ -172,6 +181,10 @@ class Peer:
         else:
             self._on_control(header, parts)
 
+    def malformed(self, error: Error) -> None:
+        """What came is no message."""
+        self.reject(error)
+
     def writable(self) -> None:
         """The link has room again."""
         self.lane.wake()
@@ -195,9 +208,6 @@ class Peer:
         if command is None:
             self.fail(call.id, UnknownCommand(f"there is no command {call.command!r:.200}"))
             return
-        if command.one_way and call.id != NO_RESPONSE:
-            self.link.send(End(call.id), ())
-            call = Call(NO_RESPONSE, call.command, call.deadline_ms, None, call.strategy)
         strategy = command.strategy
         if call.strategy is not None:
             asked = STRATEGIES.get(call.strategy)
@@ -212,6 +222,9 @@ class Peer:
                 self.fail(call.id, BadRequest(text))
                 return
             strategy = asked
+        if command.one_way and call.id != NO_RESPONSE:
+            self.link.send(End(call.id), ())
+            call = Call(NO_RESPONSE, call.command, call.deadline_ms, None, call.strategy)
         lane = self.lane
         in_turn = strategy is not _PARALLEL
         if command.pool is not None or (in_turn and lane.turn is not None):
@@ -298,8 +311,7 @@ class Peer:
     def reject(self, error: Error) -> None:
         """The peer broke the protocol: say how, and close."""
         self.counts.rejected += 1
-        self.link.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
-        self.link.close(error.message)
+        self.link.refuse(error)
 
     def wind_down(self) -> None:
         """The server is stopping: what runs may finish, but nothing new begins."""
@@ -317,6 +329,9 @@ class Peer:
             return
         self._greeted = True
         self.name = hello.name[:255]
+        if hello.frame_bytes_max:
+            frame_bytes_max = min(hello.frame_bytes_max, self.limits.frame_bytes_max)
+            self._response_bytes_max = max(0, frame_bytes_max - self.limits.header_bytes_max)
         self.heartbeat_s = max(0, hello.heartbeat_ms) / 1000
         limits = self.limits
         welcome = Welcome(
@@ -354,9 +369,12 @@ class Peer:
                 self._on_control(header, parts)
             return
         self._gated.append((header, parts))
+        self._gated_bytes += sum(map(len, parts))
+        limits = self.limits
+        if len(self._gated) > limits.inflight_max or self._gated_bytes > limits.gated_bytes_max:
+            self.reject(Overloaded("too much was sent before authentication was done"))
+            return
         if self._authenticating is not None:
-            if len(self._gated) > self.limits.inflight_max:
-                self.reject(Overloaded("too many messages before authentication was done"))
             return
         token = header.token if isinstance(header, Hello) else ""
         self._authenticating = self.loop.create_task(self._authenticate(token))
@@ -368,7 +386,7 @@ class Peer:
         try:
             identity = hook(credentials)
             if isawaitable(identity):
-                identity = await identity
+                identity = await asyncio.wait_for(identity, self.limits.authenticate_timeout_s)
             if identity is None:
                 raise Unauthorized("the credentials were refused")
         except Exception as error:
@@ -378,7 +396,10 @@ class Peer:
             self._refuse(refusal)
             return
         self.identity = identity
+        self.admitted = True
         self._ready = not self._stopping
+        self._gated_bytes = 0
+        self.server.peer_admitted(self)
         while self._gated and not self.gone:
             self.received(*self._gated.popleft())
 

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .errors import BadRequest
+from .limits import Limits
 from .workers import Pool
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Router:
         """
         if not name:
             raise BadRequest("a command needs a name")
+        if len(name) > Limits().command_chars_max:
+            raise BadRequest(f"the name {name[:20]!r}... is too long for a command")
         if name in self.commands:
             raise BadRequest(f"command {name!r} is registered already")
         pool = Pool(workers) if isinstance(workers, int) else workers
@@ -112,7 +115,7 @@ class Router:
         return hook
 
     def on_connect(self, hook: PeerHook) -> PeerHook:
-        """Call this with each new client."""
+        """Call this with each new client, once the `authenticate` hook has accepted it."""
         self.connect_hooks.append(hook)
         return hook
 

@@ -19,7 +19,6 @@ from .addresses import parse_address
 from .drive import discard, drive
 from .errors import Closed, Error, Overloaded, Stopping
 from .limits import Limits
-from .messages import NO_RESPONSE, Failure
 from .peer import Peer
 from .peers import Peers
 from .request import Request
@@ -104,14 +103,14 @@ class Server:
                     self._pools.add(command.pool)
                     await command.pool.start(self.limits)
             await self._open_listeners()
+            self._spawn(self._sweep())
+            for hook in self.router.start_hooks:
+                hook(self)
+            for function in self.router.background_tasks:
+                self.spawn(function)
         except BaseException:
             await self.stop(grace_s=0)
             raise
-        self._spawn(self._sweep())
-        for hook in self.router.start_hooks:
-            hook(self)
-        for function in self.router.background_tasks:
-            self.spawn(function)
         log.info("serving on %s", ", ".join(self.addresses))
 
     async def stop(self, grace_s: float | None = None) -> StopReport:
@@ -266,22 +265,27 @@ class Server:
             refusal: Error = Overloaded(f"this server has {len(self.clients)} clients, its limit")
             if not self._running:
                 refusal = Stopping("the server is stopping")
-            link.send(Failure(NO_RESPONSE, refusal.code, refusal.message), ())
-            link.close(refusal.message)
+            link.refuse(refusal)
             return None
         peer = Peer(self, link, self.clients.new_id())
         self.clients.add(peer)
         self.counts.clients_seen += 1
+        if peer.admitted:
+            self.peer_admitted(peer)
+        return peer
+
+    def peer_admitted(self, peer: Peer) -> None:
+        """A client may be served from now on."""
         for hook in self.router.connect_hooks:
             self._call_hook(hook, peer)
-        return peer
 
     def peer_lost(self, peer: Peer, reason: str) -> None:
         """A client is gone."""
         log.debug("%r: %s", peer, reason)
         self.clients.remove(peer)
-        for hook in self.router.disconnect_hooks:
-            self._call_hook(hook, peer)
+        if peer.admitted:
+            for hook in self.router.disconnect_hooks:
+                self._call_hook(hook, peer)
 
     def _call_hook(self, hook: Callable[[Peer], None], peer: Peer) -> None:
         try:
@@ -349,8 +353,10 @@ class Server:
     def _overdue(self, peer: Peer, now: float) -> str | None:
         limits = self.limits
         if peer.link.touched():
-            peer.last_seen_at = now
             peer.seen = True
+            peer.last_seen_at = now
+        elif peer.inflight and not peer.heartbeat_s:
+            peer.last_seen_at = now  # not idle: it waits for us
         reason = peer.link.overdue(now, limits)
         if reason is not None:
             return reason
@@ -361,6 +367,6 @@ class Server:
         elif not peer.seen:
             if silent_s > limits.first_frame_timeout_s:
                 return f"it said nothing for {silent_s:.1f} s"
-        elif silent_s > limits.idle_timeout_s and not peer.inflight:
+        elif silent_s > limits.idle_timeout_s:
             return f"idle for {silent_s:.1f} s"
         return None

@@ -16,14 +16,14 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from .drive import drive, is_unfinished
 from .errors import BadRequest, Disconnected, Error, HandlerFailed, WorkerDied
 from .frames import FrameDecoder, encode_frame
-from .limits import Limits
+from .limits import MIB, Limits
 from .messages import (
     Call,
     Credit,
@@ -80,12 +80,15 @@ class Pool:
         self._waiting: deque[asyncio.Future[_Worker]] = deque()
         self._limits = Limits()
         self._starting: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Event
 
     async def start(self, limits: Limits) -> None:
         """Start the processes (once, however many servers and commands use the pool)."""
         self._users += 1
         if self._users == 1:
-            self._limits = limits
+            # A request of the greatest size gets an envelope on its way to the worker.
+            self._limits = replace(limits, frame_bytes_max=limits.frame_bytes_max + MIB)
+            self._stopping = asyncio.Event()
             await asyncio.gather(*(self._add_worker() for _ in range(self.workers)))
 
     async def stop(self) -> None:
@@ -93,8 +96,8 @@ class Pool:
         self._users -= 1
         if self._users:
             return
-        for task in self._starting:
-            task.cancel()
+        self._stopping.set()
+        await asyncio.gather(*self._starting)  # they see it, and end what they have begun
         for waiting in self._waiting:
             waiting.cancel()
         self._waiting.clear()
@@ -156,16 +159,21 @@ class Pool:
 
     async def _add_worker(self) -> None:
         worker = _Worker(self._limits, self._worker_ended)
-        self._running.add(worker)
         await worker.open()
-        if await worker.ready:
+        if not await worker.wait_ready():
+            return  # it died, and the next one is under way
+        if self._stopping.is_set():
+            worker.end()
+            await worker.gone()
+        elif worker.alive:
+            self._running.add(worker)
             self._release(worker)
 
     def _worker_ended(self, worker: _Worker) -> None:
         self._running.discard(worker)
         if worker in self._idle:
             self._idle.remove(worker)
-        if not self._users:
+        if self._stopping.is_set():
             return
         self.restarts += 1
         task = asyncio.get_running_loop().create_task(self._replace(worker))
@@ -176,8 +184,10 @@ class Pool:
         # One that was never ready would die again at once: a broken import must not fork for ever.
         if not worker.ready.result():
             log.error("a worker process died on start-up; the next one starts in a while")
-            await asyncio.sleep(_RESTART_DELAY_S)
-        await self._add_worker()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _RESTART_DELAY_S)
+        if not self._stopping.is_set():
+            await self._add_worker()
 
 
 class _Worker:
@@ -191,13 +201,14 @@ class _Worker:
         self._inbox: asyncio.Queue[tuple[Header, Parts] | None] = asyncio.Queue()
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.busy = False
+        self.alive = True
 
     async def open(self) -> None:
         """Start the process."""
         ours, theirs = socket.socketpair()
         # spawn: the server has threads (ZeroMQ's, the loop's), and fork would copy half of them.
         self._process = multiprocessing.get_context("spawn").Process(
-            target=work, args=(theirs,), daemon=True, name="moebius-worker"
+            target=work, args=(theirs, self._limits), daemon=True, name="moebius-worker"
         )
         loop = asyncio.get_running_loop()
         try:
@@ -207,6 +218,17 @@ class _Worker:
         _, self._link = await loop.create_connection(
             lambda: StreamLink(loop, self._limits, "worker", lambda _: self), sock=ours
         )
+
+    async def wait_ready(self) -> bool:
+        """Wait until the process has imported what it needs; False if it died, or takes too long."""
+        try:
+            return await asyncio.wait_for(
+                asyncio.shield(self.ready), self._limits.worker_start_timeout_s
+            )
+        except TimeoutError:
+            log.error("a worker process was not ready in time")
+            self.end()
+            return False
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -252,11 +274,16 @@ class _Worker:
         else:
             self._inbox.put_nowait((header, parts))
 
+    def malformed(self, error: Error) -> None:
+        """It sent something else than messages (a handler that writes to our socket, say)."""
+        self.end()
+
     def writable(self) -> None:
         """Jobs are sent one at a time: nothing waits."""
 
     def lost(self, reason: str) -> None:
-        """The process ended."""
+        """The process ended, or was ended."""
+        self.alive = False
         if not self.ready.done():
             self.ready.set_result(False)
         self._inbox.put_nowait(None)
@@ -267,10 +294,10 @@ class _Worker:
 # In the worker process.
 
 
-def work(sock: socket.socket) -> None:
+def work(sock: socket.socket, limits: Limits) -> None:
     """The worker's main loop: until the server closes the socket, or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when we end
-    wire = _Wire(sock)
+    wire = _Wire(sock, limits)
     wire.send(Push())  # ready: whatever had to be imported has been
     with contextlib.suppress(Disconnected, ConnectionError):
         while True:
@@ -303,8 +330,7 @@ def _run(wire: _Wire, function: Callable[[Any], Any], job: WorkerRequest) -> Non
 class _Wire:
     """Blocking frames on the worker's socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        limits = Limits()
+    def __init__(self, sock: socket.socket, limits: Limits) -> None:
         self._sock = sock
         self._overhead_bytes = limits.item_overhead_bytes
         self._decoder = FrameDecoder(limits, memoryview(bytearray(limits.read_buffer_bytes)))
@@ -312,18 +338,22 @@ class _Wire:
         self.credit = 0
 
     def receive(self) -> tuple[Header, Parts]:
-        """The next message; `Disconnected` when the server is gone."""
-        while not self._frames:
-            count = self._sock.recv_into(self._decoder.buffer())
-            if count == 0:
-                raise Disconnected("the server closed the socket")
-            self._frames.extend(self._decoder.advance(count))
-        head, parts = self._frames.popleft()
-        header = decode(head)
-        if isinstance(header, Credit):
-            self.credit += header.bytes
-            return self.receive()
-        return header, parts
+        """The next job; `Disconnected` when the server is gone."""
+        while True:
+            while not self._frames:
+                self._read()
+            head, parts = self._frames.popleft()
+            header = decode(head)
+            if not isinstance(header, Credit):
+                return header, parts
+
+    def _read(self) -> None:
+        count = self._sock.recv_into(self._decoder.buffer())
+        if count == 0:
+            raise Disconnected("the server closed the socket")
+        self._frames.extend(self._decoder.advance(count))
+        if self._decoder.error is not None:
+            raise Disconnected(self._decoder.error.message)
 
     def send(self, header: Header, parts: Parts = ()) -> None:
         """Send a message."""
@@ -334,13 +364,8 @@ class _Wire:
         self.send(Item(_JOB_ID), parts)
         self.credit -= sum(map(len, parts)) + self._overhead_bytes
         while self.credit <= 0:
-            self._wait_for_credit()
-
-    def _wait_for_credit(self) -> None:
-        count = self._sock.recv_into(self._decoder.buffer())
-        if count == 0:
-            raise Disconnected("the server closed the socket")
-        for head, _ in self._decoder.advance(count):
-            header = decode(head)
-            assert isinstance(header, Credit)
-            self.credit += header.bytes
+            self._read()
+            while self._frames:
+                header = decode(self._frames.popleft()[0])
+                assert isinstance(header, Credit)
+                self.credit += header.bytes

@@ -304,6 +304,7 @@ class Stream:
     def close(self) -> None:
         """Stop the handler on the server. May be called again."""
         self._ended = True
+        self._sink.events.put(None)  # wakes a thread that waits in `next`
         client, pending = self._client, self._pending
         if not pending.ended and client._io.pid == os.getpid():
             client._post(lambda: client._exchange.cancel(pending))

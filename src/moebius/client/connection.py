@@ -118,7 +118,12 @@ class Connection:
         link = self._link = await self._dial()
         try:
             beat_ms = int(settings.limits.heartbeat_s * 1000)
-            hello = Hello(token=settings.token, heartbeat_ms=beat_ms, name=settings.name)
+            hello = Hello(
+                token=settings.token,
+                heartbeat_ms=beat_ms,
+                name=settings.name,
+                frame_bytes_max=settings.limits.frame_bytes_max,
+            )
             link.send(hello, ())
             return link, await self._welcome
         except BaseException:

@@ -147,7 +147,11 @@ class Exchange:
             )
             self._fail(pending, TooLarge(text))
             return
-        if pending.expires_at is not None and not pending.one_way:
+        if len(pending.command) > self._limits.command_chars_max:
+            text = f"a command's name is at most {self._limits.command_chars_max} characters long"
+            self._fail(pending, TooLarge(text))
+            return
+        if pending.expires_at is not None:
             delay_s = max(0.0, pending.expires_at - time.monotonic())
             pending.timer = self._loop.call_later(delay_s, self._expire, pending)
         if self._has_room() and not self._waiting:
@@ -215,6 +219,12 @@ class Exchange:
                 pass
             case _:
                 log.warning("the server sent %s, which servers do not send", type(header).__name__)
+
+    def malformed(self, error: Error) -> None:
+        """What came is no message: this server and we do not understand each other."""
+        self.refusal = error
+        if self._link is not None:
+            self._link.abort(error.message)
 
     def writable(self) -> None:
         """The link has room again."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 from ..addresses import Address
 from ..errors import Disconnected, Error
 from ..limits import Limits
-from ..messages import Header, Parts
+from ..messages import NO_RESPONSE, Failure, Header, Parts
 from .link import Credentials, Receiver
 
 _MESSAGE_OVERHEAD_BYTES = 128
@@ -110,6 +110,11 @@ class InprocLink:
         if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:
             return f"the peer took nothing for {limits.stall_timeout_s:g} s"
         return None
+
+    def refuse(self, error: Error) -> None:
+        """Say what the peer did wrong, and close."""
+        self.send(Failure(NO_RESPONSE, error.code, error.message), ())
+        self.close(error.message)
 
     def close(self, reason: str = "") -> None:
         """Tell the other end, after what was sent before."""

@@ -1,10 +1,11 @@
-"""The seam between a transport and what it carries: six methods one way, three the other."""
+"""The seam between a transport and what it carries: one small interface each way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..errors import Error
 from ..limits import Limits
 from ..messages import Header, Parts
 
@@ -30,6 +31,9 @@ class Receiver(Protocol):
 
     def received(self, header: Header, parts: Parts) -> None:
         """A message came."""
+
+    def malformed(self, error: Error) -> None:
+        """Something came that is no message: the link is of no use any more."""
 
     def writable(self) -> None:
         """The link has room again."""
@@ -60,6 +64,9 @@ class Link(Protocol):
 
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this link should be closed at `now` (a slow sender, a stalled reader), or None."""
+
+    def refuse(self, error: Error) -> None:
+        """Tell the peer what it did wrong, and close. `lost` follows."""
 
     def close(self, reason: str = "") -> None:
         """Send what is queued, then close. `lost` follows."""

@@ -144,14 +144,14 @@ class StreamLink(asyncio.BufferedProtocol):
                 if self._closing:
                     return True
         except DecodeError as error:
-            self._refuse(ProtocolError(f"a header could not be read: {error}"))
+            receiver.malformed(ProtocolError(f"a header could not be read: {error}"))
             return True
         finally:
             self._reading = False
             if self._out:
                 self._flush()
         if self._decoder.error is not None:
-            self._refuse(self._decoder.error)
+            receiver.malformed(self._decoder.error)
         return True
 
     def eof_received(self) -> bool:
@@ -240,6 +240,11 @@ class StreamLink(asyncio.BufferedProtocol):
             return f"the peer took nothing for {limits.stall_timeout_s:g} s"
         return None
 
+    def refuse(self, error: Error) -> None:
+        """Say what the peer did wrong, and close."""
+        self.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+        self.close(error.message)
+
     def close(self, reason: str = "") -> None:
         """Send what is queued, then close."""
         self._reason = reason or self._reason
@@ -258,11 +263,6 @@ class StreamLink(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
-
-    def _refuse(self, error: Error) -> None:
-        """What came is not our protocol: say so and close."""
-        self.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
-        self.close(error.message)
 
 
 class StreamListener:

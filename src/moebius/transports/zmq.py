@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -104,13 +105,13 @@ class RouterLink:
 
     __slots__ = (
         "_closed",
-        "_envelope",
         "_listener",
         "_outbox",
         "_outbox_bytes",
         "blocked",
         "blocked_since",
         "curve_key",
+        "envelope",
         "json",
         "receiver",
         "seen",
@@ -119,7 +120,7 @@ class RouterLink:
 
     def __init__(self, listener: RouterListener, envelope: tuple[bytes, ...]) -> None:
         self._listener = listener
-        self._envelope = envelope
+        self.envelope = envelope
         self._closed = False
         self._outbox: deque[list[Buffer]] = deque()
         self._outbox_bytes = 0
@@ -134,14 +135,14 @@ class RouterLink:
     @property
     def routing_id(self) -> bytes:
         """What ROUTER calls this client."""
-        return self._envelope[0]
+        return self.envelope[0]
 
     def send(self, header: Header, parts: Parts) -> None:
         """Give a message to ZeroMQ, or keep it while the client's queue there is full."""
         if self._closed:
             return
         head = encode_json(header) if self.json else encode(header)
-        frames: list[Buffer] = [*self._envelope, head, *parts]
+        frames: list[Buffer] = [*self.envelope, head, *parts]
         if self._outbox or not self._listener.send(self, frames):
             self._outbox.append(frames)
             self._outbox_bytes += sum(map(len, frames))
@@ -185,6 +186,11 @@ class RouterLink:
         if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:
             return f"the peer took nothing for {limits.stall_timeout_s:g} s"
         return None
+
+    def refuse(self, error: Error) -> None:
+        """Say what the client did wrong, and forget it."""
+        self.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+        self.end(error.message)
 
     def close(self, reason: str = "") -> None:
         """Forget the client. It is a stranger when it speaks again."""
@@ -233,6 +239,7 @@ class RouterListener:
         self._socket = sock = self._context.socket(zmq.ROUTER)
         try:
             sock.linger = 0
+            sock.ipv6 = ":" in self.address.host
             sock.sndhwm = sock.rcvhwm = self.limits.zmq_queue_messages
             sock.setsockopt(zmq.MAXMSGSIZE, self.limits.frame_bytes_max)
             sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -257,6 +264,9 @@ class RouterListener:
     def close_socket(self) -> None:
         """Close the socket, after the last message went out."""
         self._wakeup.close()
+        if self.address.transport is Transport.ZMQ_IPC:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.address.path)
         # Give ZeroMQ's own thread a moment to put the last messages on the wire.
         self._socket.close(linger=200)
 
@@ -322,6 +332,8 @@ class RouterListener:
             link.curve_key = curve_key
             self._links[routing_id] = link
             link.receiver = self._on_open(link)
+        elif body > len(link.envelope):
+            link.envelope = tuple(frames[:body])  # a REQ socket that probed before it spoke
         receiver = link.receiver
         if receiver is None:
             self._links.pop(routing_id, None)
@@ -330,8 +342,9 @@ class RouterListener:
         head = frames[body] if len(frames) > body else b""
         if not head:  # a probe (ZMQ_PROBE_ROUTER): the client says that it is there
             return
-        if len(frames) - body - 1 > self.limits.parts_max:
-            self._refuse(link, TooLarge(f"more than {self.limits.parts_max} parts"))
+        error = self._over_a_limit(head, frames)
+        if error is not None:
+            receiver.malformed(error)
             return
         try:
             if head[0] == JSON_FIRST_BYTE:
@@ -339,13 +352,23 @@ class RouterListener:
                 header = decode_json(head)
             else:
                 header = decode(head)
-        except DecodeError as error:
-            self._refuse(link, ProtocolError(f"a header could not be read: {error}"))
+        except DecodeError as refusal:
+            receiver.malformed(ProtocolError(f"a header could not be read: {refusal}"))
             return
         receiver.received(header, tuple(frames[body + 1 :]))
 
-    def _refuse(self, link: RouterLink, error: Error) -> None:
-        link.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+    def _over_a_limit(self, head: bytes, frames: list[bytes]) -> Error | None:
+        """ZeroMQ bounds each frame; the rest is ours to look at."""
+        limits = self.limits
+        if len(head) > limits.header_bytes_max:
+            return TooLarge(f"a header of {len(head)} bytes is over {limits.header_bytes_max}")
+        if len(frames) <= 4:  # routing id, delimiter, header and one part
+            return None
+        if len(frames) > limits.parts_max + 3:
+            return TooLarge(f"more than {limits.parts_max} parts")
+        if sum(map(len, frames)) > limits.frame_bytes_max:
+            return TooLarge(f"a message is over {limits.frame_bytes_max} bytes")
+        return None
 
 
 class DealerLink:
@@ -390,6 +413,7 @@ class DealerLink:
         self.seen = False
         self._socket = sock = context.socket(zmq.DEALER)
         sock.linger = 0
+        sock.ipv6 = ":" in address.host
         sock.sndhwm = sock.rcvhwm = limits.zmq_queue_messages
         sock.setsockopt(zmq.MAXMSGSIZE, limits.frame_bytes_max)
         # Not -1: that would throw away what came in before the connection broke.
@@ -450,7 +474,8 @@ class DealerLink:
         except zmq.Again:
             return
         except DecodeError as error:
-            self.abort(f"the server sent a header that could not be read: {error}")
+            if self._receiver is not None:
+                self._receiver.malformed(ProtocolError(f"a header could not be read: {error}"))
             return
         self._wakeup.check()
 
@@ -481,6 +506,10 @@ class DealerLink:
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Nothing: heartbeats find a dead server."""
         return None
+
+    def refuse(self, error: Error) -> None:
+        """A client that cannot read what the server sends has nothing to say to it."""
+        self.abort(error.message)
 
     def close(self, reason: str = "") -> None:
         """Say goodbye, and close."""

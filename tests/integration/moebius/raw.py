@@ -19,6 +19,7 @@ class RawClient:
         if scheme == "tcp":
             host, port = where.rsplit(":", 1)
             self.sock = socket.create_connection((host, int(port)), timeout=10)
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(10)
