@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import ssl
@@ -70,10 +71,14 @@ class Connection:
             ) from None
 
     async def close(self) -> None:
-        """End all requests, and the connection."""
+        """End all requests, and the connection; comes back when it is really closed."""
+        link = self._link
         self._shut(Closed("this client has been closed"))
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if link is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), self._settings.limits.close_timeout_s)
 
     def statistics(self) -> ClientStatistics:
         """A snapshot."""
