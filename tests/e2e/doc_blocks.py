@@ -1,6 +1,6 @@
 """Run the Python blocks of the documentation, and compare what they print.
 
-    python docs/check_blocks.py [page.md ...]        default: README.md and every page under docs/
+    python -m tests.e2e.doc_blocks [page.md ...]     default: README.md and every page under docs/
 
 Each page gets an empty folder. A block with a title is written there under that name (so that later
 blocks can import it); then it is run, as `python -m pytest -q` if its name begins with `test_`. A
@@ -20,14 +20,16 @@ from __future__ import annotations
 import doctest
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
+PORTS = ("7070", "7071", "7072")
 FENCE = re.compile(
     r"^(?:<!-- check: (?P<mark>\w+) -->\n+)?"
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?[^\n]*\n(?P<text>.*?)^```$',
@@ -46,9 +48,17 @@ class Block:
     text: str
 
 
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
 def blocks_of(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
-    text = page.read_text()
+    """The fenced blocks of a page, in order. The ports that pages use become free ones."""
+    ports = {port: str(free_port()) for port in PORTS}
+    text = re.sub("|".join(PORTS), lambda found: ports[found[0]], page.read_text())
     return [
         Block(
             text.count("\n", 0, found.start("language")) + 1,
@@ -124,11 +134,16 @@ def run(command: list[str], folder: Path, wanted: str | None) -> str:
     return ""
 
 
+def pages_with_blocks() -> list[Path]:
+    """The README and every page that has a Python block."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in pages if "```python" in page.read_text()]
+
+
 def main() -> int:
     """Check the pages that were named, or all."""
     named = [Path(name).resolve() for name in sys.argv[1:]]
-    pages = named or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    problems = [problem for page in pages for problem in check(page)]
+    problems = [problem for page in named or pages_with_blocks() for problem in check(page)]
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
