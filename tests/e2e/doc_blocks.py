@@ -58,7 +58,7 @@ def free_port() -> int:
 def blocks_of(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order. The ports that pages use become free ones."""
     ports = {port: str(free_port()) for port in PORTS}
-    text = re.sub("|".join(PORTS), lambda found: ports[found[0]], page.read_text())
+    text = re.sub(rf"\b({'|'.join(PORTS)})\b", lambda found: ports[found[0]], page.read_text())
     return [
         Block(
             text.count("\n", 0, found.start("language")) + 1,
