@@ -28,7 +28,7 @@ from .statistics import Counts, ServerStatistics, StopReport
 from .transports.inproc import InprocListener
 from .transports.link import Credentials, Link
 from .transports.tcp import StreamListener
-from .transports.zmq import RouterListener
+from .transports.zmq_router import RouterListener
 from .workers import Pool
 
 log = logging.getLogger("moebius")

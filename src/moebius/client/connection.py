@@ -20,7 +20,7 @@ from ..security import CurveClient
 from ..statistics import ClientStatistics
 from ..transports import inproc, tcp
 from ..transports.link import Link
-from ..transports.zmq import DealerLink
+from ..transports.zmq_dealer import DealerLink
 from .exchange import Exchange
 from .states import State
 

@@ -1,4 +1,4 @@
-"""Messages over ZeroMQ: a ROUTER that any DEALER (or REQ) can speak to, and a DEALER of our own.
+"""The server's side of ZeroMQ: a ROUTER that any DEALER (or REQ) can speak to.
 
 A message is one multipart message: the header frame, then one frame per payload part.
 """
@@ -22,7 +22,6 @@ from ..messages import (
     JSON_FIRST_BYTE,
     NO_RESPONSE,
     Buffer,
-    Bye,
     DecodeError,
     Failure,
     Header,
@@ -32,72 +31,10 @@ from ..messages import (
     encode,
     encode_json,
 )
-from ..security import CurveClient, CurveServer
+from ..security import CurveServer
 from .link import Credentials, Receiver
 from .sockets import claim_socket_path
-
-_COPY_BELOW_BYTES = 64 * 1024
-"""Smaller messages are copied into ZeroMQ: cheaper than tracking when it is done with them."""
-
-
-_NEVER_MS = 24 * 3600 * 1000
-
-_LAST = int(zmq.DONTWAIT)
-_MORE = int(zmq.DONTWAIT | zmq.SNDMORE)
-"""As plain numbers: `send_multipart` would compute the enum for every frame, which doubles its cost."""
-
-
-def _send(sock: zmq.Socket[bytes], frames: list[Buffer]) -> None:
-    """Send one message without waiting; `zmq.Again` if there is no room for it."""
-    if len(frames[-1]) >= _COPY_BELOW_BYTES:
-        sock.send_multipart(frames, zmq.DONTWAIT, copy=False)
-        return
-    send = sock.send
-    last = len(frames) - 1
-    for index, frame in enumerate(frames):
-        send(frame, _MORE if index < last else _LAST)
-
-
-class _Wakeup:
-    """Calls back when a socket may have messages.
-
-    A ZeroMQ descriptor is edge-triggered, and any operation on the socket may consume the edge:
-    after every turn in which we sent, `check` has to look at the socket's events itself.
-    """
-
-    __slots__ = ("_callback", "_closed", "_descriptor", "_loop", "_pending", "_socket")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sock: zmq.Socket[bytes],
-        callback: Callable[[], None],
-    ) -> None:
-        self._loop = loop
-        self._socket = sock
-        self._callback = callback
-        self._pending = False
-        self._closed = False
-        self._descriptor: int = sock.FD
-        loop.add_reader(self._descriptor, callback)
-        self.check()  # the descriptor is silent until the events have been asked for once
-
-    def check(self) -> None:
-        """Look at the events at the end of this turn."""
-        if not self._pending:
-            self._pending = True
-            self._loop.call_soon(self._look)
-
-    def _look(self) -> None:
-        self._pending = False
-        if not self._closed and int(self._socket.EVENTS) & zmq.POLLIN:
-            self._callback()
-
-    def close(self) -> None:
-        """No more calls."""
-        if not self._closed:
-            self._closed = True
-            self._loop.remove_reader(self._descriptor)
+from .zmq_sockets import Wakeup, send_now
 
 
 class RouterLink:
@@ -256,7 +193,7 @@ class RouterListener:
             endpoint = sock.getsockopt(zmq.LAST_ENDPOINT)
             assert isinstance(endpoint, bytes)
             self.address = self.address.with_port(int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1]))
-        self._wakeup = _Wakeup(self.loop, sock, self._drain)
+        self._wakeup = Wakeup(self.loop, sock, self._drain)
 
     def close(self) -> None:
         """Nothing yet: to unbind would cut off the clients that are here. New ones are refused."""
@@ -273,7 +210,7 @@ class RouterListener:
     def send(self, link: RouterLink, frames: list[Buffer]) -> bool:
         """Pass a message on; False if ZeroMQ has no room for that client."""
         try:
-            _send(self._socket, frames)
+            send_now(self._socket, frames)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -369,165 +306,3 @@ class RouterListener:
         if sum(map(len, frames)) > limits.frame_bytes_max:
             return TooLarge(f"a message is over {limits.frame_bytes_max} bytes")
         return None
-
-
-class DealerLink:
-    """A client's connection: a DEALER socket that lives as long as one ZeroMQ connection.
-
-    ZeroMQ would reconnect silently, and requests might be lost or arrive at a server that does not
-    know us; so its own reconnecting is put off for ever and a lost connection is a lost link.
-    """
-
-    __slots__ = (
-        "_address",
-        "_limits",
-        "_loop",
-        "_monitor",
-        "_outbox",
-        "_outbox_bytes",
-        "_receiver",
-        "_socket",
-        "_wakeup",
-        "_watch",
-        "blocked",
-        "seen",
-        "unpaced_bytes_max",
-    )
-
-    def __init__(
-        self,
-        address: Address,
-        limits: Limits,
-        context: zmq.Context[zmq.Socket[bytes]],
-        curve: CurveClient | None,
-        receiver: Receiver,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._address = address
-        self._limits = limits
-        self._receiver: Receiver | None = receiver
-        self._outbox: deque[list[Buffer]] = deque()
-        self._outbox_bytes = 0
-        self.unpaced_bytes_max: int | None = None
-        self.blocked = False
-        self.seen = False
-        self._socket = sock = context.socket(zmq.DEALER)
-        sock.linger = 0
-        sock.ipv6 = ":" in address.host
-        sock.sndhwm = sock.rcvhwm = limits.zmq_queue_messages
-        sock.setsockopt(zmq.MAXMSGSIZE, limits.frame_bytes_max)
-        # Not -1: that would throw away what came in before the connection broke.
-        sock.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
-        if curve is not None:
-            curve.apply(sock)
-        events = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_CONNECT_RETRIED
-        self._monitor = sock.get_monitor_socket(
-            events | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-        )
-        self._watch = _Wakeup(self._loop, self._monitor, self._on_event)
-        self._wakeup = _Wakeup(self._loop, sock, self._drain)
-        sock.connect(address.zmq_endpoint)
-
-    def send(self, header: Header, parts: Parts) -> None:
-        """Give a message to ZeroMQ, or keep it while its queue is full."""
-        if self._receiver is None:
-            return
-        frames: list[Buffer] = [encode(header), *parts]
-        if self._outbox or not self._try(frames):
-            self._outbox.append(frames)
-            self._outbox_bytes += sum(map(len, frames))
-            if not self.blocked:
-                self.blocked = True
-                self._loop.call_later(self._limits.zmq_retry_s, self._retry)
-        self._wakeup.check()
-
-    def _try(self, frames: list[Buffer]) -> bool:
-        try:
-            _send(self._socket, frames)
-        except zmq.Again:
-            return False
-        return True
-
-    def _retry(self) -> None:
-        outbox = self._outbox
-        while outbox and self._receiver is not None and self._try(outbox[0]):
-            self._outbox_bytes -= sum(map(len, outbox.popleft()))
-        if self._receiver is None:
-            return
-        if outbox:
-            self._loop.call_later(self._limits.zmq_retry_s, self._retry)
-            return
-        self.blocked = False
-        self._receiver.writable()
-
-    def _drain(self) -> None:
-        try:
-            for _ in range(self._limits.drain_max):
-                if self._receiver is None:
-                    return
-                head, *parts = self._socket.recv_multipart(zmq.DONTWAIT)
-                self.seen = True
-                header = decode(head)
-                self._receiver.received(header, tuple(parts))
-                if isinstance(header, Failure) and header.id == NO_RESPONSE:
-                    self.abort(header.message)
-        except zmq.Again:
-            return
-        except DecodeError as error:
-            if self._receiver is not None:
-                self._receiver.malformed(ProtocolError(f"a header could not be read: {error}"))
-            return
-        self._wakeup.check()
-
-    def _on_event(self) -> None:
-        with contextlib.suppress(zmq.Again):
-            while self._receiver is not None:
-                frames = self._monitor.recv_multipart(zmq.DONTWAIT)
-                event = zmq.utils.monitor.parse_monitor_message(frames)["event"]
-                self._drain()
-                if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                    self.abort("the server refused our key")
-                else:
-                    self.abort("the connection to the server broke")
-
-    def buffered_bytes(self) -> int:
-        """Bytes that ZeroMQ refused so far."""
-        return self._outbox_bytes
-
-    def credentials(self, token: str) -> Credentials:
-        """The server's address."""
-        return Credentials(self._address.transport.value, str(self._address), token)
-
-    def touched(self) -> bool:
-        """Whether anything came since the last call."""
-        seen, self.seen = self.seen, False
-        return seen
-
-    def overdue(self, now: float, limits: Limits) -> str | None:
-        """Nothing: heartbeats find a dead server."""
-        return None
-
-    def refuse(self, error: Error) -> None:
-        """A client that cannot read what the server sends has nothing to say to it."""
-        self.abort(error.message)
-
-    def close(self, reason: str = "") -> None:
-        """Say goodbye, and close."""
-        if self._receiver is not None:
-            self._try([encode(Bye())])
-            self._end(reason or "closed", linger_ms=200)
-
-    def abort(self, reason: str = "") -> None:
-        """Close now."""
-        if self._receiver is not None:
-            self._end(reason or "closed", linger_ms=0)
-
-    def _end(self, reason: str, linger_ms: int) -> None:
-        receiver, self._receiver = self._receiver, None
-        self._wakeup.close()
-        self._watch.close()
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close(linger=linger_ms)
-        if receiver is not None:
-            receiver.lost(reason)
