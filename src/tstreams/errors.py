@@ -1,0 +1,91 @@
+"""Everything that can go wrong, as types. Each has a `code`, which is what travels on the wire."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Error(Exception):
+    """The root of all tstreams errors. The message says what happened, to what, and what to do."""
+
+    code = "error"
+    _classes: ClassVar[dict[str, type[Error]]] = {}
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Error._classes[cls.code] = cls
+
+    @staticmethod
+    def from_wire(code: str, message: str) -> Error:
+        """The error that a server named."""
+        return Error._classes.get(code, Error)(message)
+
+
+class NotFound(Error):
+    """There is no such stream (or agent, or transaction)."""
+
+    code = "not_found"
+
+
+class AlreadyExists(Error):
+    """The name is taken."""
+
+    code = "already_exists"
+
+
+class InvalidState(Error):
+    """It cannot be done in the state that the thing is in: a closed agent, a finished transaction."""
+
+    code = "invalid_state"
+
+
+class Expired(InvalidState):
+    """The transaction's lease or the stream's ttl ran out before it was checkpointed."""
+
+    code = "expired"
+
+
+class Fenced(Error):
+    """A newer agent of the same name has taken over; this one can write no more."""
+
+    code = "fenced"
+
+
+class TooLarge(Error):
+    """Over a limit of size or number."""
+
+    code = "too_large"
+
+
+class BadRequest(Error):
+    """It makes no sense: a negative partition, a bad name, an empty batch."""
+
+    code = "bad_request"
+
+
+class Unauthorized(Error):
+    """The credentials were missing or refused."""
+
+    code = "unauthorized"
+
+
+class Unavailable(Error):
+    """The server cannot do it now: no connection, a full disk, a shard that stopped."""
+
+    code = "unavailable"
+
+
+class Timeout(Unavailable):
+    """The deadline passed. Whether it took effect is not known."""
+
+    code = "timeout"
+
+
+class Corrupt(Error):
+    """Bytes on the disk or on the wire are not what was written. The message says which."""
+
+    code = "corrupt"

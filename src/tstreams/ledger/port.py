@@ -1,0 +1,90 @@
+"""The log port: what a shard needs of a log, and all that a log engine has to provide.
+
+The rules every engine keeps:
+- one writer: taking over with a higher epoch shuts out every earlier writer, for ever;
+- a ledger is never opened for writing again; taking over always begins a new one;
+- `append` comes back only when the records are durable; if it raises, whether they are is not known,
+  unless it raises `DiskFull`, which means that nothing was written;
+- ledgers are deleted whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ..errors import Unavailable
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Record: TypeAlias = Sequence[Buffer]
+"""One record, as buffers that are written end to end."""
+
+Position: TypeAlias = int
+"""Where a record lies: the ledger's id and the offset in it. Positions are ordered as the log is."""
+
+OFFSET_BITS = 40
+OFFSET_MASK = (1 << OFFSET_BITS) - 1
+START: Position = 0
+
+
+def position_of(ledger_id: int, offset: int) -> Position:
+    """Put a position together."""
+    return ledger_id << OFFSET_BITS | offset
+
+
+def split_position(position: Position) -> tuple[int, int]:
+    """Take a position apart: (ledger id, offset)."""
+    return position >> OFFSET_BITS, position & OFFSET_MASK
+
+
+class DiskFull(Unavailable):
+    """There is no room for another ledger. Nothing was written; try again when there is."""
+
+    code = "disk_full"
+
+
+class LogFailed(Unavailable):
+    """A write or a sync failed. What the disk holds is not known: this log must be opened anew."""
+
+    code = "log_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerInfo:
+    """One ledger of the list."""
+
+    id: int
+    epoch: int
+    size_bytes: int
+    closed: bool
+    created_ms: int
+
+
+class Log(Protocol):
+    """The managed ledger of one shard."""
+
+    def take_over(self, epoch: int, now_ms: int) -> None:
+        """Become the writer: shut out all earlier ones and begin a new ledger."""
+
+    def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
+        """Append a group of records, durably. Their positions."""
+
+    def read(self, position: Position, size: int) -> memoryview:
+        """One record of that size. `Corrupt` if it is not what was written."""
+
+    def scan(self, start: Position) -> Iterator[tuple[Position, memoryview]]:
+        """All confirmed records from this position on, in order."""
+
+    @property
+    def end(self) -> Position:
+        """Behind the last confirmed record."""
+
+    def ledgers(self) -> list[LedgerInfo]:
+        """The list, oldest first."""
+
+    def trim(self, ledger_ids: Iterable[int]) -> None:
+        """Delete whole ledgers. One that is gone already is no error; the current one is refused."""
+
+    def close(self) -> None:
+        """Give everything back. The log can be opened again."""

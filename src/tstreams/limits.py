@@ -1,0 +1,37 @@
+"""Every limit of tstreams, with its reason."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+NAME_BYTES_MAX = 255
+"""The name of a stream or an agent, in UTF-8. It is part of keys: long names cost every lookup."""
+
+DESCRIPTION_BYTES_MAX = 4 * KIB
+"""A stream's description. It is read with every listing."""
+
+SCHEMA_BYTES_MAX = 1 * MIB
+"""A stream's Arrow schema, serialised. Thousands of columns fit."""
+
+PARTITIONS_MAX = 65_536
+"""Partitions of one stream. Two bytes; more order than anyone needs from one stream."""
+
+ITEM_BYTES_MAX = 64 * MIB
+"""One item. What is larger belongs into an object store, with its address in the item."""
+
+FRAME_BYTES_MAX = 16 * MIB
+"""One item batch on the wire and in the ledger. Larger transactions go in chunks of this."""
+
+BATCH_ITEMS_MAX = 1_000_000
+"""Items in one batch: bounds the offsets that a reader has to make room for (4 MB)."""
+
+STREAM_TTL_MS_MIN = 1_000
+"""A stream's shortest ttl. Shorter would be gone before a reader could come."""
+
+LEASE_MS_MIN = 500
+"""A transaction's shortest lease: the keepalive needs a few round trips within it."""
+
+LEASE_MS_MAX = 24 * 3600 * 1000
+"""A transaction's longest lease between two keepalives: it bounds how long readers may wait for a
+producer that vanished."""

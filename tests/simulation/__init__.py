@@ -1,0 +1,1 @@
+"""Simulated parts: a disk that forgets."""

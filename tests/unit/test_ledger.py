@@ -1,0 +1,233 @@
+"""The local log: what was acknowledged is there after any crash, and damage is never served."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.simulation.disk import PowerCut, SimulatedFolder
+from tstreams.errors import Corrupt, InvalidState
+from tstreams.ledger.files import RealFolder
+from tstreams.ledger.local import LocalLog
+from tstreams.ledger.port import DiskFull, LogFailed, split_position
+
+SMALL = 16 * 1024
+"""Ledgers of this size make the tests roll often."""
+
+
+def contents(log: LocalLog, start: int = 0) -> list[bytes]:
+    return [bytes(record) for _, record in log.scan(start)]
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    log = LocalLog(RealFolder(tmp_path))
+    log.take_over(1, 0)
+    records = [[b"one"], [b"two ", b"halves"], [b""], [bytes(100_000)]]
+    positions = log.append(records, 0)
+    assert positions == sorted(positions)
+    for position, record in zip(positions, records, strict=True):
+        joined = b"".join(record)
+        assert bytes(log.read(position, len(joined))) == joined
+    assert contents(log) == [b"".join(record) for record in records]
+    assert [position for position, _ in log.scan(0)] == positions
+    log.close()
+    again = LocalLog(RealFolder(tmp_path))
+    assert contents(again) == [b"".join(record) for record in records]
+    again.close()
+
+
+def test_nobody_writes_without_taking_over(tmp_path: Path) -> None:
+    log = LocalLog(RealFolder(tmp_path))
+    with pytest.raises(InvalidState, match="take the log over"):
+        log.append([[b"x"]], 0)
+    log.take_over(5, 0)
+    for epoch in (4, 5):
+        with pytest.raises(InvalidState, match="not above 5"):
+            log.take_over(epoch, 0)
+    log.take_over(6, 0)
+    assert [ledger.epoch for ledger in log.ledgers()] == [5, 6]
+    log.close()
+
+
+def test_ledgers_roll_by_size_and_age_and_are_trimmed_whole(tmp_path: Path) -> None:
+    log = LocalLog(RealFolder(tmp_path), ledger_bytes=SMALL)
+    log.take_over(1, 0)
+    for n in range(20):
+        log.append([[b"%d" % n, bytes(4000)]], 0)
+    by_size = len(log.ledgers())
+    assert by_size > 3
+    log.append([[b"late"]], 11 * 60 * 1000)
+    assert len(log.ledgers()) == by_size + 1
+    ids = [ledger.id for ledger in log.ledgers()]
+    kept = [record for position, record in log.scan(0) if split_position(position)[0] > ids[1]]
+    kept = [bytes(record) for record in kept]
+    log.trim(ids[:2])
+    log.trim(ids[:2])
+    assert contents(log) == kept
+    with pytest.raises(InvalidState, match="being written"):
+        log.trim([ids[-1]])
+    with pytest.raises(Corrupt, match="is not there"):
+        log.read(ids[0] << 40 | 528, 1)
+    log.close()
+    again = LocalLog(RealFolder(tmp_path), ledger_bytes=SMALL)
+    assert contents(again) == kept
+    again.close()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_was_prepared_and_not_used_is_given_back(tmp_path: Path, prepared: bool) -> None:
+    log = LocalLog(RealFolder(tmp_path), ledger_bytes=SMALL)
+    if prepared:
+        log.prepare()
+    log.take_over(1, 0)
+    log.append([[b"x"]], 0)
+    log.close()
+    (file,) = tmp_path.glob("*.ledger")
+    assert file.stat().st_size == 1024
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_one_flipped_bit_is_found_and_never_served(data: st.DataObject) -> None:
+    folder = SimulatedFolder()
+    log = LocalLog(folder, ledger_bytes=4096)
+    log.take_over(1, 0)
+    written = [b"%d " % n * (n * 7) for n in range(1, 30)]
+    positions = [log.append([[record]], 0)[0] for record in written]
+    log.append([[b"the last one, so that no other is at the end"]], 0)
+    sizes = {ledger.id: ledger.size_bytes for ledger in log.ledgers()}
+    name = data.draw(st.sampled_from(sorted(folder.files)))
+    image = folder.files[name].now
+    last = max(sizes)
+    end = sizes[int(name.split(".")[0], 16)] - (512 if int(name.split(".")[0], 16) == last else 0)
+    bit = data.draw(st.integers(0, end * 8 - 1))
+    image[bit // 8] ^= 1 << bit % 8
+    for position, record in zip(positions, written, strict=True):
+        try:
+            assert bytes(log.read(position, len(record))) == record
+        except Corrupt as error:
+            assert f"{split_position(position)[0]:x}" in error.message
+    try:
+        seen = contents(LocalLog(folder, ledger_bytes=4096))
+    except Corrupt as error:
+        assert "ledger" in error.message
+    else:
+        assert seen[: len(written)] == written, "only padding may be damaged unnoticed by a reader"
+
+
+def test_a_failed_sync_stops_the_log_for_good() -> None:
+    folder = SimulatedFolder()
+    log = LocalLog(folder)
+    log.take_over(1, 0)
+    log.append([[b"safe"]], 0)
+    folder.sync_error = OSError(errno.EIO, "I/O error")
+    with pytest.raises(LogFailed, match="check the disk"):
+        log.append([[b"unknown"]], 0)
+    folder.sync_error = None
+    with pytest.raises(LogFailed, match="I/O error"):
+        log.append([[b"refused"]], 0)
+    folder.lose_power(1)
+    assert contents(LocalLog(folder))[0] == b"safe"
+
+
+def test_a_full_disk_is_told_before_anything_is_written() -> None:
+    folder = SimulatedFolder()
+    log = LocalLog(folder, ledger_bytes=1024)
+    log.take_over(1, 0)
+    log.append([[b"a" * 600]], 0)
+    folder.sync_error = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskFull, match="no room"):
+        log.append([[b"b"]], 0)
+    folder.sync_error = None
+    log.append([[b"c"]], 0)
+    assert contents(log) == [b"a" * 600, b"c"]
+
+
+class CrashingLog(RuleBasedStateMachine):
+    """Append, roll, trim, lose power at any point, open again: acknowledged records stay, in order."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = SimulatedFolder()
+        self.epoch = 0
+        self.acknowledged: list[bytes] = []
+        self.unknown: list[bytes] = []
+        self.trimmed = 0
+        self.number = 0
+        self.log: LocalLog | None = None
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.log = LocalLog(self.folder, ledger_bytes=4096)
+        survived = contents(self.log)
+        known = self.acknowledged[self.trimmed :]
+        assert survived[: len(known)] == known
+        extra = survived[len(known) :]
+        assert extra == self.unknown[: len(extra)], "what was never written has appeared"
+        self.acknowledged += extra
+        self.unknown = []
+        self.epoch += 1
+        self.log.take_over(self.epoch, 0)
+
+    @rule(sizes=st.lists(st.integers(0, 1500), min_size=1, max_size=4))
+    def append(self, sizes: list[int]) -> None:
+        assert self.log is not None
+        records = []
+        for size in sizes:
+            self.number += 1
+            records.append(b"%d:" % self.number + bytes(size))
+        self.log.append([[record] for record in records], 0)
+        self.acknowledged += records
+
+    @rule()
+    def trim_the_oldest(self) -> None:
+        assert self.log is not None
+        ledgers = self.log.ledgers()
+        if len(ledgers) > 1:
+            inside = [p for p, _ in self.log.scan(0) if split_position(p)[0] == ledgers[0].id]
+            self.log.trim([ledgers[0].id])
+            self.trimmed += len(inside)
+
+    @rule()
+    def prepare(self) -> None:
+        assert self.log is not None
+        self.log.prepare()
+
+    @rule(seed=st.integers(0, 2**32), steps=st.integers(0, 12), size=st.integers(0, 3000))
+    def lose_power_while_appending(self, seed: int, steps: int, size: int) -> None:
+        assert self.log is not None
+        self.folder.steps_left = steps
+        try:
+            for _ in range(4):
+                self.number += 1
+                record = b"%d:" % self.number + bytes(size)
+                self.unknown = [record]
+                self.log.append([[record]], 0)
+                self.acknowledged.append(record)
+                self.unknown = []
+        except PowerCut:
+            pass
+        self.folder.lose_power(seed)
+        steps_again = seed % 7
+        self.folder.steps_left = steps_again  # and again, while it recovers
+        try:
+            self.reopen()
+        except PowerCut:
+            self.folder.lose_power(seed + 1)
+            self.reopen()
+        self.folder.steps_left = None
+
+    @precondition(lambda self: self.log is not None)
+    @invariant()
+    def all_is_there(self) -> None:
+        if getattr(self, "log", None) is not None:
+            assert contents(self.log) == self.acknowledged[self.trimmed :]  # type: ignore[arg-type]
+
+
+CrashingLog.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestCrashingLog = CrashingLog.TestCase
