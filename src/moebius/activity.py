@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .drive import dispose, drive
 from .errors import Cancelled, DeadlineExceeded, Error, Overloaded
-from .messages import NO_RESPONSE, Item, Parts
+from .messages import ITEM_OVERHEAD_BYTES, NO_RESPONSE, Item, Parts
 
 if TYPE_CHECKING:
     from .lane import Lane
@@ -79,7 +79,7 @@ class Activity:
         self._task = self._peer.loop.create_task(self._drive())
         self._task.add_done_callback(self._unwound)
 
-    def finish(self, result: Any = None, error: Exception | None = None) -> None:
+    def finish(self, result: Any = None, error: BaseException | None = None) -> None:
         """The handler finished at once: answer, and give the turn back."""
         self._end()
         if error is None:
@@ -165,7 +165,7 @@ class Activity:
         peer.check_size(parts)
         peer.counts.items += 1
         peer.link.send(Item(request_id), parts)
-        cost = sum(map(len, parts)) + peer.limits.item_overhead_bytes
+        cost = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
         if self.credit is not None:
             self.credit -= cost
         elif self._unpaced_bytes is not None:

@@ -64,7 +64,7 @@ def parse_address(text: str) -> Address:
         if not host or port is None or url.path not in ("", "/"):
             raise BadRequest(f"address {text!r} must look like {url.scheme}://host:port")
         return Address(transport, host=host, port=port)
-    path = url.netloc + url.path
+    path = text.partition("://")[2]
     if not path:
         raise BadRequest(f"address {text!r} names no path or name after {url.scheme}://")
     return Address(transport, path=path)

@@ -43,6 +43,19 @@ class Error(Exception):
             return error
 
 
+def describe(error: BaseException) -> str:
+    """The text of an error, whatever it is: fit to travel, and never raising itself."""
+    try:
+        text = error.message if isinstance(error, Error) else str(error)
+        return str(text).encode("utf-8", "replace").decode()[:TEXT_CHARS_MAX]
+    except Exception:
+        return f"({type(error).__name__} without a text)"
+
+
+TEXT_CHARS_MAX = 2000
+"""The text of a failure on the wire."""
+
+
 class RemoteError(Error):
     """The server answered with a code that this process has no class for: it is in `code`."""
 

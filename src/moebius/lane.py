@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class Lane:
 
     def take(self, command: Command, call: Call, parts: Parts, strategy: Strategy) -> None:
         """A request came: begin it, let it wait, or refuse it."""
-        if strategy is Strategy.IGNORE and self.turn is not None and not self.turn.ended:
+        if strategy is Strategy.IGNORE and self.turn and (self._waiting or not self.turn.ended):
             name = self.turn.command.name
             self._refuse(call, Busy(f"{name!r} is still running for this client"))
             return
@@ -160,7 +161,7 @@ class Lane:
             return
         try:
             produced = command.function(request)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             activity.finish(error=error)
             return
         if is_unfinished(produced):

@@ -49,9 +49,6 @@ class Limits:
     by itself; ZeroMQ queues in memory until a count of messages, whatever their size. Past it the
     stream fails with `overloaded`."""
 
-    item_overhead_bytes: int = 64
-    """What a response costs in credit beyond its payload, so that empty ones are not free."""
-
     write_buffer_bytes: int = 1 * MIB
     """Bytes waiting for a peer's socket before its streams and its requests are held back."""
 

@@ -26,6 +26,14 @@ RequestId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Chosen by the client, unique among its requests under way."""
 
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""What every language can hold exactly."""
+
+ITEM_OVERHEAD_BYTES = 64
+"""What an item costs in credit beyond its payload, so that empty ones are not free. Part of the
+protocol: both sides must count the same."""
+
+
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of all headers."""
 
@@ -36,11 +44,11 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Hello(Message, frozen=True, tag=1):
     """Optional first message: who I am, whether I promise heartbeats, and what I can take."""
 
-    version: int = PROTOCOL_VERSION
+    version: Number = PROTOCOL_VERSION
     token: str = ""
-    heartbeat_ms: int = 0
+    heartbeat_ms: Number = 0
     name: str = ""
-    frame_bytes_max: int = 0
+    frame_bytes_max: Number = 0
 
 
 class Call(Message, frozen=True, tag=2):
@@ -48,8 +56,8 @@ class Call(Message, frozen=True, tag=2):
 
     id: RequestId
     command: str
-    deadline_ms: int = 0
-    credit: int | None = None
+    deadline_ms: Number = 0
+    credit: Number | None = None
     strategy: str | None = None
 
 
@@ -63,13 +71,13 @@ class Credit(Message, frozen=True, tag=4):
     """The reader of the stream `id` has room for so many bytes more."""
 
     id: RequestId
-    bytes: int
+    bytes: Number
 
 
 class Ping(Message, frozen=True, tag=5):
     """Are you there? Answered by `Pong` with the same number."""
 
-    number: int = 0
+    number: Number = 0
 
 
 class Bye(Message, frozen=True, tag=6):
@@ -161,7 +169,8 @@ def _as_buffer(part: Buffer) -> Buffer:
     if isinstance(part, bytes | bytearray):
         return part
     if isinstance(part, memoryview):
-        return part if part.format == "B" and part.c_contiguous else memoryview(part.tobytes())
+        plain = part.format == "B" and part.ndim == 1 and part.c_contiguous
+        return part if plain else memoryview(part.tobytes())
     raise TypeError(f"a payload is bytes-like, or a tuple or list of such; this is {part!r:.80}")
 
 

@@ -21,6 +21,7 @@ from .errors import (
     Unauthorized,
     UnknownCommand,
     UnknownStrategy,
+    describe,
 )
 from .lane import Lane
 from .messages import (
@@ -132,10 +133,11 @@ class Peer:
         Belongs to the server's thread, like everything of a client: see `Server.call_soon`.
 
         False, and nothing is sent, if the client is gone or takes too little: a slow client makes
-        neither the server's memory grow nor the caller wait.
+        neither the server's memory grow nor the caller wait. `TooLarge` if no client would take it.
         """
         self.server.check_thread()
         parts = as_parts(payload)
+        self.check_size(parts)
         if (
             self.gone
             or not self.admitted
@@ -234,7 +236,7 @@ class Peer:
         request = Request(self, call, parts)
         try:
             produced = command.function(request)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             self.failed(request, error)
             return
         if (
@@ -274,11 +276,11 @@ class Peer:
             text += f"{self._response_bytes_max} bytes and {self.limits.parts_max} parts"
             raise TooLarge(text)
 
-    def failed(self, request: Request, error: Exception) -> None:
+    def failed(self, request: Request, error: BaseException) -> None:
         """A handler raised: the caller is told, and the hooks, if it was not a typed refusal."""
         if not isinstance(error, Error):
             self.report(request, error)
-            text = f"{request.command!r} failed with {type(error).__name__}: {error}"
+            text = f"{request.command!r} failed with {type(error).__name__}: {describe(error)}"
             error = HandlerFailed(text)
         elif isinstance(error, HandlerFailed):  # a worker process made it a typed error already
             self.report(request, error)
@@ -288,7 +290,7 @@ class Peer:
         """Send a failure as the last word on a request."""
         self.counts.failures += 1
         if request_id != NO_RESPONSE:
-            self.link.send(Failure(request_id, error.code, error.message[:2000]), ())
+            self.link.send(Failure(request_id, str(error.code), describe(error)), ())
 
     def report(self, request: Request, error: BaseException) -> None:
         """Tell the error hooks."""

@@ -76,7 +76,7 @@ class Server:
         self._started_at = 0.0
         self._running = False
         self._stopping: asyncio.Event
-        self._stopped: StopReport | None = None
+        self._stop_task: asyncio.Task[StopReport] | None = None
         self._thread_id = 0
 
     @property
@@ -94,7 +94,7 @@ class Server:
         self._thread_id = threading.get_ident()
         self._started_at = self.loop.time()
         self._stopping = asyncio.Event()
-        self._stopped = None
+        self._stop_task = None
         self._running = True
         self._listeners = []
         try:
@@ -114,10 +114,20 @@ class Server:
         log.info("serving on %s", ", ".join(self.addresses))
 
     async def stop(self, grace_s: float | None = None) -> StopReport:
-        """Accept nothing new, let what runs finish within the grace, cancel the rest, close."""
-        if not self._running:
-            return self._stopped or StopReport(0, 0, 0)
-        self._running = False
+        """Accept nothing new, let what runs finish within the grace, cancel the rest, close.
+
+        Goes on to its end even if whoever called it is cancelled: a handler may stop its own server.
+        """
+        if self._running:
+            self._running = False
+            self._stop_task = self.loop.create_task(self._stop(grace_s))
+        if self._stop_task is None:
+            return StopReport(0, 0, 0)
+        if self._stop_task.done():
+            return self._stop_task.result()
+        return await asyncio.shield(self._stop_task)
+
+    async def _stop(self, grace_s: float | None) -> StopReport:
         for listener in self._listeners:
             listener.close()
         clients = list(self.clients)
@@ -132,7 +142,7 @@ class Server:
             cancelled += peer.lane.cancel_all(Stopping("the server is stopping"))
             peer.link.close("the server stopped")
         await self._end_tasks()
-        self._stopped = StopReport(max(0, begun - cancelled), cancelled, len(clients))
+        report = StopReport(max(0, begun - cancelled), cancelled, len(clients))
         for listener in self._listeners:
             if isinstance(listener, RouterListener):
                 listener.close_socket()
@@ -142,8 +152,9 @@ class Server:
         if self._context is not None:
             await self.loop.run_in_executor(None, self._context.term)
             self._context = None
-        log.info("stopped: %s", self._stopped)
-        return self._stopped
+        self._stopping.set()
+        log.info("stopped: %s", report)
+        return report
 
     def request_stop(self) -> None:
         """Make `run`, `wait` or `in_thread` stop gracefully. May be called from any thread."""
@@ -304,7 +315,12 @@ class Server:
                     if self._curve is not None:
                         self._gate = CurveGate(self._context, self._curve)
                 listener = RouterListener(
-                    address, self.limits, self._context, self._curve, self.peer_opened
+                    address,
+                    self.limits,
+                    self._context,
+                    self._curve,
+                    self.peer_opened,
+                    guarded=self.authenticate is not None,
                 )
             elif address.transport.value == "inproc":
                 listener = InprocListener(address, self.limits, self.peer_opened)
@@ -345,10 +361,18 @@ class Server:
                     peer.last_seen_at += now - due_at
                 continue
             for peer in self.clients:
-                reason = self._overdue(peer, now)
-                if reason is not None:
-                    self.counts.clients_expired += 1
-                    peer.link.abort(reason)
+                try:
+                    self._expire(peer, now)
+                except (
+                    Exception
+                ) as error:  # one client must not keep the others from being looked at
+                    self.report(None, error)
+
+    def _expire(self, peer: Peer, now: float) -> None:
+        reason = self._overdue(peer, now)
+        if reason is not None:
+            self.counts.clients_expired += 1
+            peer.link.abort(reason)
 
     def _overdue(self, peer: Peer, now: float) -> str | None:
         limits = self.limits

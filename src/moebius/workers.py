@@ -21,10 +21,19 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from .drive import drive, is_unfinished
-from .errors import BadRequest, Disconnected, Error, HandlerFailed, WorkerDied
+from .errors import (
+    BadRequest,
+    Disconnected,
+    Error,
+    HandlerFailed,
+    TooLarge,
+    WorkerDied,
+    describe,
+)
 from .frames import FrameDecoder, encode_frame
 from .limits import MIB, Limits
 from .messages import (
+    ITEM_OVERHEAD_BYTES,
     Call,
     Credit,
     End,
@@ -81,11 +90,18 @@ class Pool:
         self._limits = Limits()
         self._starting: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Event
+        self._loop: asyncio.AbstractEventLoop
 
     async def start(self, limits: Limits) -> None:
         """Start the processes (once, however many servers and commands use the pool)."""
+        loop = asyncio.get_running_loop()
+        if self._users and loop is not self._loop:
+            raise BadRequest(
+                "a pool belongs to one thread: give servers on others their own routers"
+            )
         self._users += 1
         if self._users == 1:
+            self._loop = loop
             # A request of the greatest size gets an envelope on its way to the worker.
             self._limits = replace(limits, frame_bytes_max=limits.frame_bytes_max + MIB)
             self._stopping = asyncio.Event()
@@ -186,8 +202,15 @@ class Pool:
             log.error("a worker process died on start-up; the next one starts in a while")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _RESTART_DELAY_S)
-        if not self._stopping.is_set():
-            await self._add_worker()
+        while not self._stopping.is_set():
+            try:
+                await self._add_worker()
+            except OSError:
+                log.exception("a worker process could not be started; trying again in a while")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _RESTART_DELAY_S)
+            else:
+                return
 
 
 class _Worker:
@@ -258,7 +281,7 @@ class _Worker:
             match header:
                 case Item():
                     await emit(parts)
-                    size = sum(map(len, parts)) + self._limits.item_overhead_bytes
+                    size = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
                     self._link.send(Credit(_JOB_ID, size), ())
                 case Reply() | End():
                     self.busy = False
@@ -288,6 +311,8 @@ class _Worker:
             self.ready.set_result(False)
         self._inbox.put_nowait(None)
         self._process.kill()
+        # Reap it, so that neither a zombie nor its descriptors stay.
+        asyncio.get_running_loop().run_in_executor(None, self._process.join)
         self._on_end(self)
 
 
@@ -310,10 +335,11 @@ def work(sock: socket.socket, limits: Limits) -> None:
             except Disconnected:
                 raise
             except Error as error:
-                wire.send(Failure(_JOB_ID, error.code, error.message))
+                wire.send(Failure(_JOB_ID, str(error.code), describe(error)))
             except Exception as error:
                 log.exception("%r failed in a worker", header.command)
-                text = f"{header.command!r} failed with {type(error).__name__}: {error}"
+                text = f"{header.command!r} failed with {type(error).__name__}: "
+                text += describe(error)
                 wire.send(Failure(_JOB_ID, HandlerFailed.code, text))
 
 
@@ -332,7 +358,7 @@ class _Wire:
 
     def __init__(self, sock: socket.socket, limits: Limits) -> None:
         self._sock = sock
-        self._overhead_bytes = limits.item_overhead_bytes
+        self._limits = limits
         self._decoder = FrameDecoder(limits, memoryview(bytearray(limits.read_buffer_bytes)))
         self._frames: deque[tuple[bytes, Parts]] = deque()
         self.credit = 0
@@ -356,13 +382,16 @@ class _Wire:
             raise Disconnected(self._decoder.error.message)
 
     def send(self, header: Header, parts: Parts = ()) -> None:
-        """Send a message."""
+        """Send a message; `TooLarge` if the server would not take it."""
+        size = sum(map(len, parts))
+        if size > self._limits.frame_bytes_max - MIB or len(parts) > self._limits.parts_max:
+            raise TooLarge(f"a response of {size} bytes in {len(parts)} parts is over the limits")
         self._sock.sendall(b"".join(encode_frame(encode(header), parts)))
 
     async def emit(self, parts: Parts) -> None:
         """Send one item of many, and wait while the reader has no room. A worker may block."""
         self.send(Item(_JOB_ID), parts)
-        self.credit -= sum(map(len, parts)) + self._overhead_bytes
+        self.credit -= sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
         while self.credit <= 0:
             self._read()
             while self._frames:

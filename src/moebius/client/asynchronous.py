@@ -11,7 +11,7 @@ from types import TracebackType
 from ..addresses import parse_address
 from ..errors import Closed, Error
 from ..limits import Limits
-from ..messages import Parts, Payload, as_bytes, as_parts
+from ..messages import ITEM_OVERHEAD_BYTES, Parts, Payload, as_bytes, as_parts
 from ..router import Strategy
 from ..security import CurveClient
 from ..statistics import ClientStatistics
@@ -159,20 +159,26 @@ class Client:
         The server sends at most `window_bytes` more than you have taken. Leaving the loop (or
         closing the stream) stops the handler on the server.
         """
-        window = window_bytes or self._settings.limits.stream_window_bytes
+        window = (
+            window_bytes if window_bytes is not None else self._settings.limits.stream_window_bytes
+        )
         sink = _StreamSink()
         exchange, pending = self._begin(
             sink, command, payload, timeout, strategy, False, credit=window
         )
-        return Stream(exchange, pending, sink, window, self._settings.limits.item_overhead_bytes)
+        return Stream(exchange, pending, sink, window)
 
     async def send(
         self, command: str, payload: Payload = b"", *, timeout: float | None = -1
     ) -> None:
         """Send a request that wants no response. Returns when it is on its way."""
         sink = _FutureSink(asyncio.get_running_loop().create_future())
-        self._begin(sink, command, payload, timeout, None, False, one_way=True)
-        await sink.future
+        exchange, pending = self._begin(sink, command, payload, timeout, None, False, one_way=True)
+        try:
+            await sink.future
+        except asyncio.CancelledError:
+            exchange.cancel(pending)
+            raise
 
     @property
     def state(self) -> State:
@@ -228,13 +234,11 @@ class Stream:
         pending: Pending,
         sink: _StreamSink,
         window_bytes: int,
-        overhead_bytes: int,
     ) -> None:
         self._exchange = exchange
         self._pending = pending
         self._sink = sink
         self._window_bytes = window_bytes
-        self._overhead_bytes = overhead_bytes
         self._taken_bytes = 0
         self._loop = asyncio.get_running_loop()
 
@@ -253,10 +257,11 @@ class Stream:
                     error, sink.error = sink.error, None
                     raise error
                 raise StopAsyncIteration
-            sink.waiter = self._loop.create_future()
-            await sink.waiter
+            waiter = self._loop.create_future()
+            sink.waiters.append(waiter)
+            await waiter
         parts = sink.items.popleft()
-        self._taken_bytes += sum(map(len, parts)) + self._overhead_bytes
+        self._taken_bytes += sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
         if self._taken_bytes * 2 >= self._window_bytes:
             self._exchange.grant(self._pending, self._taken_bytes)
             self._taken_bytes = 0
@@ -303,13 +308,13 @@ class _FutureSink:
 class _StreamSink:
     """Many responses, into a queue that credit bounds."""
 
-    __slots__ = ("ended", "error", "items", "waiter")
+    __slots__ = ("ended", "error", "items", "waiters")
 
     def __init__(self) -> None:
         self.items: deque[Parts] = deque()
         self.ended = False
         self.error: Error | None = None
-        self.waiter: asyncio.Future[None] | None = None
+        self.waiters: list[asyncio.Future[None]] = []
 
     def item(self, parts: Parts) -> None:
         self.items.append(parts)
@@ -333,6 +338,7 @@ class _StreamSink:
         self._wake()
 
     def _wake(self) -> None:
-        waiter, self.waiter = self.waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

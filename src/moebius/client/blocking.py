@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import ssl
@@ -18,7 +19,7 @@ import uvloop
 from ..addresses import parse_address
 from ..errors import Closed, Error
 from ..limits import Limits
-from ..messages import Parts, Payload, as_bytes, as_parts
+from ..messages import ITEM_OVERHEAD_BYTES, Parts, Payload, as_bytes, as_parts
 from ..router import Strategy
 from ..security import CurveClient
 from ..statistics import ClientStatistics
@@ -28,6 +29,7 @@ from .exchange import Pending, Sink
 from .states import State
 
 T = TypeVar("T")
+log = logging.getLogger("moebius.client")
 
 
 class _LoopThread:
@@ -39,7 +41,10 @@ class _LoopThread:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = uvloop.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, name="moebius-client", daemon=True).start()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="moebius-client", daemon=True
+        )
+        self._thread.start()
 
     @classmethod
     def get(cls) -> _LoopThread:
@@ -51,7 +56,21 @@ class _LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        self.check_caller()
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def check_caller(self) -> None:
+        """Refuse to wait on the thread that all waiting depends on."""
+        if threading.get_ident() == self._thread.ident:
+            raise RuntimeError(
+                "a blocking call inside on_push, on_state or a future's callback would never return: "
+                "hand the work to another thread"
+            )
 
 
 class Client:
@@ -152,6 +171,7 @@ class Client:
         repeat: bool = False,
     ) -> Parts:
         """Like `call`, with the response's parts as they came: large ones are views, not copies."""
+        self._io.check_caller()
         sink = _WaiterSink()
         pending = self._begin(sink, command, payload, timeout, strategy, repeat)
         try:
@@ -197,13 +217,14 @@ class Client:
         The server sends at most `window_bytes` more than you have taken. Leaving the loop (or
         closing the stream) stops the handler on the server.
         """
-        window = window_bytes or self._limits.stream_window_bytes
+        window = window_bytes if window_bytes is not None else self._limits.stream_window_bytes
         sink = _StreamSink()
         pending = self._begin(sink, command, payload, timeout, strategy, False, credit=window)
         return Stream(self, pending, sink, window)
 
     def send(self, command: str, payload: Payload = b"", *, timeout: float | None = -1) -> None:
         """Send a request that wants no response. Returns when it is on its way."""
+        self._io.check_caller()
         sink = _WaiterSink()
         self._begin(sink, command, payload, timeout, None, False, one_way=True)
         sink.wait()
@@ -259,7 +280,10 @@ class Client:
         self._posted = False  # before the queue is read: what comes later wakes us again
         outbox = self._outbox
         while outbox:
-            outbox.popleft()()
+            try:
+                outbox.popleft()()
+            except Exception:
+                log.exception("an action of a client failed")
 
 
 connect = Client
@@ -291,12 +315,13 @@ class Stream:
             raise StopIteration
         event = self._sink.events.get()
         if isinstance(event, tuple):
-            self._taken_bytes += sum(map(len, event)) + self._client._limits.item_overhead_bytes
+            self._taken_bytes += sum(map(len, event)) + ITEM_OVERHEAD_BYTES
             if self._taken_bytes * 2 >= self._window_bytes:
                 taken, self._taken_bytes = self._taken_bytes, 0
                 self._client._post(lambda: self._client._exchange.grant(self._pending, taken))
             return event
         self._ended = True
+        self._sink.events.put(None)  # for other threads that wait for the same stream
         if event is None:
             raise StopIteration
         raise event

@@ -97,11 +97,13 @@ class Connection:
             try:
                 async with asyncio.timeout(limits.connect_timeout_s):
                     link, welcome = await self._connect()
-            except (OSError, Error, TimeoutError) as error:
+                if self._lost.is_set():
+                    raise Disconnected(self._lost_reason)
+            except Exception as error:
                 if isinstance(error, Unauthorized | ProtocolError):
                     self._shut(error)
                     return
-                self._lost_reason = str(error) or type(error).__name__
+                self._lost_reason = str(error) or repr(error)
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
                 delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)
                 continue

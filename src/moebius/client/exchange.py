@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ..errors import DeadlineExceeded, Disconnected, Error, Overloaded, TooLarge
+from ..errors import BadRequest, DeadlineExceeded, Disconnected, Error, Overloaded, TooLarge
 from ..limits import Limits
 from ..messages import (
     NO_RESPONSE,
@@ -40,6 +40,9 @@ from ..transports.link import Link
 from .states import State
 
 log = logging.getLogger("moebius.client")
+
+_NUMBER_MAX = 2**53
+_TIMEOUT_S_MAX = 10 * 365 * 86_400.0
 
 
 class Sink(Protocol):
@@ -70,6 +73,7 @@ class Pending:
         "sink",
         "strategy",
         "timer",
+        "waiting",
     )
 
     def __init__(
@@ -84,9 +88,17 @@ class Pending:
         repeat: bool = False,
         one_way: bool = False,
     ) -> None:
+        if not isinstance(command, str):
+            raise TypeError(f"the name of a command is text, not {type(command).__name__}")
+        command.encode()  # a name that cannot be written raises here, where the caller sees it
+        if credit is not None and (not isinstance(credit, int) or not 0 < credit <= _NUMBER_MAX):
+            raise BadRequest(f"a stream's window is a positive number of bytes, not {credit!r}")
+        if timeout_s is not None and not timeout_s < _TIMEOUT_S_MAX:
+            timeout_s = None  # longer than anyone waits, or not a number
         self.sink = sink
         self.command = command
         self.parts = parts
+        self.waiting = False
         self.expires_at = None if timeout_s is None else time.monotonic() + timeout_s
         self.credit = credit
         self.strategy = strategy
@@ -120,6 +132,7 @@ class Exchange:
         self._inflight_max = 0
         self._payload_bytes_max = limits.frame_bytes_max - limits.header_bytes_max
         self._waiting: deque[Pending] = deque()
+        self._waiting_live = 0
         self._sent: dict[int, Pending] = {}
         self._last_id = 0
         self._closed: Error | None = None
@@ -154,14 +167,15 @@ class Exchange:
         if pending.expires_at is not None:
             delay_s = max(0.0, pending.expires_at - time.monotonic())
             pending.timer = self._loop.call_later(delay_s, self._expire, pending)
-        if self._has_room() and not self._waiting:
+        if self._has_room() and not self._waiting_live:
             self._transmit(pending)
-        elif len(self._waiting) >= self._limits.waiting_max:
+        elif self._waiting_live >= self._limits.waiting_max:
             text = (
-                f"{len(self._waiting)} requests wait for a connection or a place in flight already"
+                f"{self._waiting_live} requests wait for a connection or a place in flight already"
             )
             self._fail(pending, Overloaded(text))
         else:
+            self._wait(pending)
             self._waiting.append(pending)
 
     def cancel(self, pending: Pending) -> None:
@@ -187,6 +201,7 @@ class Exchange:
 
     def attach(self, link: Link, welcome: Welcome) -> None:
         """A connection is ready: send what waits."""
+        assert not self._sent, "what the last link carried has ended or waits again"
         self._link = link
         self._inflight_max = max(1, welcome.inflight_max)
         self._payload_bytes_max = welcome.frame_bytes_max - self._limits.header_bytes_max
@@ -231,6 +246,8 @@ class Exchange:
         while self._waiting and self._has_room():
             pending = self._waiting.popleft()
             if not pending.ended:
+                pending.waiting = False
+                self._waiting_live -= 1
                 self._transmit(pending)
 
     def lost(self, reason: str) -> None:
@@ -244,6 +261,8 @@ class Exchange:
             else:
                 text = f"the connection broke while {pending.command!r} was under way: {reason}"
                 self._fail(pending, Disconnected(text))
+        for pending in again:
+            self._wait(pending)
         self._waiting.extendleft(reversed(again))
         self._on_lost(reason)
 
@@ -258,11 +277,15 @@ class Exchange:
             pushes=self.pushes,
             connects=connects,
             inflight=len(self._sent),
-            waiting=sum(not pending.ended for pending in self._waiting),
+            waiting=self._waiting_live,
             buffered_bytes=self._link.buffered_bytes() if self._link else 0,
         )
 
     # Inside.
+
+    def _wait(self, pending: Pending) -> None:
+        pending.waiting = True
+        self._waiting_live += 1
 
     def _has_room(self) -> bool:
         link = self._link
@@ -279,7 +302,12 @@ class Exchange:
                 pending.id = self._last_id
             self._sent[pending.id] = pending
         call = Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
-        self._link.send(call, pending.parts)
+        try:
+            self._link.send(call, pending.parts)
+        except Exception as error:  # nothing else may suffer from one request that cannot be sent
+            self._sent.pop(pending.id, None)
+            self._fail(pending, BadRequest(f"{pending.command!r} cannot be sent: {error!r}"))
+            return
         if pending.one_way:
             self._end(pending)
             pending.sink.done(None)
@@ -336,6 +364,12 @@ class Exchange:
 
     def _end(self, pending: Pending) -> None:
         pending.ended = True
+        pending.parts = ()
+        if pending.waiting:
+            pending.waiting = False
+            self._waiting_live -= 1
+            if len(self._waiting) > 2 * self._waiting_live + 100:
+                self._waiting = deque(it for it in self._waiting if not it.ended)
         if pending.timer is not None:
             pending.timer.cancel()
             pending.timer = None

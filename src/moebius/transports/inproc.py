@@ -6,6 +6,7 @@ The two ends may live on loops in different threads.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from ..errors import Disconnected, Error
 from ..limits import Limits
 from ..messages import NO_RESPONSE, Failure, Header, Parts
 from .link import Credentials, Receiver
+
+log = logging.getLogger("moebius")
 
 _MESSAGE_OVERHEAD_BYTES = 128
 
@@ -49,6 +52,8 @@ class InprocLink:
         if self.other.put((header, parts)) > self._limits.write_buffer_bytes and not self.blocked:
             self.blocked = True
             self.blocked_since = self._loop.time()
+            if not self.other._inbox_bytes:  # it was taken before we could say so
+                self._schedule(self._unblock)
 
     def put(self, message: tuple[Header, Parts] | str) -> int:
         """From the other end's thread: take a message, or why the connection ended."""
@@ -83,7 +88,10 @@ class InprocLink:
             if isinstance(message, str):
                 self._end(message)
             else:
-                receiver.received(*message)
+                try:
+                    receiver.received(*message)
+                except Exception:
+                    log.exception("a message could not be handled")
 
     def _unblock(self) -> None:
         if self.blocked:
@@ -124,6 +132,16 @@ class InprocLink:
 
     abort = close
 
+    @property
+    def closed(self) -> bool:
+        """Whether this end is closed."""
+        return self._closed
+
+    def give_up(self) -> None:
+        """Nobody waits for this connection any more, whether it comes about or not."""
+        self.receiver = None
+        self._closed = True
+
     def _end(self, reason: str) -> None:
         self._closed = True
         receiver, self.receiver = self.receiver, None
@@ -161,9 +179,15 @@ class InprocListener:
 
     def accept(self, client: InprocLink) -> None:
         """On the server's loop: make the server's end of a connection."""
+        if client.closed:
+            return  # it gave up waiting for us
         server = InprocLink(self._loop, self._limits, self.address.path)
         server.other, client.other = client, server
-        server.receiver = self._on_open(server)
+        receiver = self._on_open(server)
+        if receiver is not None and server.closed:
+            receiver.lost("closed while it connected")
+        else:
+            server.receiver = receiver
 
 
 async def dial(address: Address, limits: Limits, receiver: Receiver) -> InprocLink:
@@ -187,5 +211,9 @@ async def dial(address: Address, limits: Limits, receiver: Receiver) -> InprocLi
         listener._loop.call_soon_threadsafe(accept)
     except RuntimeError:
         raise Disconnected(f"the server of {address} has ended") from None
-    await accepted.wait()
+    try:
+        await accepted.wait()
+    except BaseException:
+        link.give_up()
+        raise
     return link

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ..addresses import Address, Transport
-from ..errors import Error, ProtocolError
+from ..errors import Error, ProtocolError, describe
 from ..frames import LARGE_BYTES, FrameDecoder, encode_frame
 from ..limits import Limits
 from ..messages import (
@@ -29,6 +29,9 @@ from ..messages import (
 )
 from .link import Credentials, Receiver
 from .sockets import claim_socket_path
+
+_FRAMES_PER_TURN = 256
+"""Messages of one connection that are handled before others get their turn."""
 
 _local = threading.local()
 
@@ -49,7 +52,9 @@ class StreamLink(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_buffer_limit",
         "_close_timeout_s",
+        "_close_timer",
         "_closing",
         "_decoder",
         "_flushing",
@@ -62,6 +67,7 @@ class StreamLink(asyncio.BufferedProtocol):
         "_reason",
         "_transport",
         "_transport_name",
+        "_waiting_bytes",
         "_write_limit",
         "blocked",
         "blocked_since",
@@ -92,6 +98,9 @@ class StreamLink(asyncio.BufferedProtocol):
         self._flushing = False
         self._closing = False
         self._close_timeout_s = limits.close_timeout_s
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._waiting_bytes = 0
+        self._buffer_limit = limits.inflight_bytes_max
         self._reason = "the peer closed the connection"
         self.receiver: Receiver | None = None
         self.unpaced_bytes_max: int | None = None
@@ -117,42 +126,68 @@ class StreamLink(asyncio.BufferedProtocol):
         """Bytes came: hand on every message that is complete, then write all answers at once."""
         self.seen = True
         decoder = self._decoder
-        self._deliver(decoder.advance(nbytes))
-        if not decoder.partial:
+        frames = decoder.advance(nbytes)
+        if frames or not decoder.partial:
             self.partial_since = None
-        elif self.partial_since is None:
+        if decoder.partial and self.partial_since is None:
             self.partial_since = self._loop.time()
+        if self._held:
+            self._held += frames  # they arrived before the pause took hold
+        else:
+            self._deliver(frames)
 
-    def _deliver(self, frames: list[tuple[bytes, Parts]]) -> bool:
-        """Hand on messages. If the peer stops taking the answers, the rest of them waits: False."""
+    def _deliver(self, frames: list[tuple[bytes, Parts]]) -> None:
+        """Hand on messages: so many that others are not kept waiting, and only while the peer takes
+        the answers. The rest is held, and reading pauses."""
         receiver = self.receiver
         if receiver is None:
-            return True
+            return
+        done = 0
         self._reading = True
         try:
-            for index, (head, parts) in enumerate(frames, 1):
+            for head, parts in frames:
+                done += 1
                 if head and head[0] == JSON_FIRST_BYTE:
                     self.json = True
                     receiver.received(decode_json(head), parts)
                 else:
                     receiver.received(decode(head), parts)
+                if self._closing:
+                    return
                 if self._out_bytes > self._write_limit:
                     self._flush()
-                    if self.blocked:
-                        self._held += frames[index:]
-                        return False
-                if self._closing:
-                    return True
+                if self.blocked or done >= _FRAMES_PER_TURN:
+                    break
         except DecodeError as error:
             receiver.malformed(ProtocolError(f"a header could not be read: {error}"))
-            return True
+            return
         finally:
             self._reading = False
             if self._out:
                 self._flush()
-        if self._decoder.error is not None:
+        if done < len(frames):
+            self._hold(frames[done:])
+        elif self._decoder.error is not None:
             receiver.malformed(self._decoder.error)
-        return True
+
+    def _hold(self, frames: list[tuple[bytes, Parts]]) -> None:
+        self._held = frames
+        if self._transport is not None:
+            self._transport.pause_reading()
+        if not self.blocked:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Others had their turn, or the peer takes answers again: hand on what was held."""
+        if self.blocked or self._closing:
+            return
+        held, self._held = self._held, []
+        self._deliver(held)
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not (self._held or self.blocked or self._closing) and self._transport is not None:
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The peer will send no more; there is no half-closed state in this protocol."""
@@ -163,6 +198,9 @@ class StreamLink(asyncio.BufferedProtocol):
         receiver, self.receiver = self.receiver, None
         self._transport = None
         self._out.clear()
+        self._held.clear()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
         if receiver is not None:
             receiver.lost(f"{exc}" if exc is not None else self._reason)
 
@@ -177,11 +215,7 @@ class StreamLink(asyncio.BufferedProtocol):
         """The peer took what was waiting."""
         self.blocked = False
         self.blocked_since = None
-        held, self._held = self._held, []
-        if not self._deliver(held):
-            return
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._go_on()
         if self.receiver is not None:
             self.receiver.writable()
 
@@ -212,6 +246,8 @@ class StreamLink(asyncio.BufferedProtocol):
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
+        if self.blocked and transport.get_write_buffer_size() > self._buffer_limit:
+            self.abort("the peer takes too little of what waits for it")
 
     def buffered_bytes(self) -> int:
         """Bytes that wait here and in the transport."""
@@ -236,13 +272,17 @@ class StreamLink(asyncio.BufferedProtocol):
         """Why this link should be closed at `now`, or None."""
         if self.partial_since is not None and now - self.partial_since > limits.frame_timeout_s:
             return f"a frame was not complete after {limits.frame_timeout_s:g} s"
+        waiting = self.buffered_bytes()
+        if waiting < self._waiting_bytes and self.blocked_since is not None:
+            self.blocked_since = now  # slow, but not stuck
+        self._waiting_bytes = waiting
         if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:
             return f"the peer took nothing for {limits.stall_timeout_s:g} s"
         return None
 
     def refuse(self, error: Error) -> None:
         """Say what the peer did wrong, and close."""
-        self.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+        self.send(Failure(NO_RESPONSE, error.code, describe(error)), ())
         self.close(error.message)
 
     def close(self, reason: str = "") -> None:
@@ -254,7 +294,7 @@ class StreamLink(asyncio.BufferedProtocol):
             self._held.clear()
             self._transport.close()
             # A peer that takes nothing would keep the connection open for ever.
-            self._loop.call_later(self._close_timeout_s, self.abort)
+            self._close_timer = self._loop.call_later(self._close_timeout_s, self.abort)
 
     def abort(self, reason: str = "") -> None:
         """Close now."""

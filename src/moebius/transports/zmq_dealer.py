@@ -119,11 +119,12 @@ class DealerLink:
         self.blocked = False
         self._receiver.writable()
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
+        """Take what came; whether there may be more."""
         try:
             for _ in range(self._limits.drain_max):
                 if self._receiver is None:
-                    return
+                    return False
                 head, *parts = self._socket.recv_multipart(zmq.DONTWAIT)
                 self.seen = True
                 header = decode(head)
@@ -131,19 +132,21 @@ class DealerLink:
                 if isinstance(header, Failure) and header.id == NO_RESPONSE:
                     self.abort(header.message)
         except zmq.Again:
-            return
+            return False
         except DecodeError as error:
             if self._receiver is not None:
                 self._receiver.malformed(ProtocolError(f"a header could not be read: {error}"))
-            return
+            return False
         self._wakeup.check()
+        return True
 
     def _on_event(self) -> None:
         with contextlib.suppress(zmq.Again):
             while self._receiver is not None:
                 frames = self._monitor.recv_multipart(zmq.DONTWAIT)
                 event = zmq.utils.monitor.parse_monitor_message(frames)["event"]
-                self._drain()
+                while self._receiver is not None and self._drain():
+                    pass  # what came before the connection broke still counts
                 if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                     self.abort("the server refused our key")
                 else:

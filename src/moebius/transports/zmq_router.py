@@ -16,7 +16,7 @@ import zmq
 import zmq.utils.monitor
 
 from ..addresses import Address, Transport
-from ..errors import Disconnected, Error, ProtocolError, TooLarge
+from ..errors import Disconnected, Error, ProtocolError, TooLarge, Unauthorized, describe
 from ..limits import Limits
 from ..messages import (
     JSON_FIRST_BYTE,
@@ -25,6 +25,7 @@ from ..messages import (
     DecodeError,
     Failure,
     Header,
+    Hello,
     Parts,
     decode,
     decode_json,
@@ -45,10 +46,13 @@ class RouterLink:
         "_listener",
         "_outbox",
         "_outbox_bytes",
+        "_unheard_bytes",
+        "_waiting_bytes",
         "blocked",
         "blocked_since",
         "curve_key",
         "envelope",
+        "greeted",
         "json",
         "receiver",
         "seen",
@@ -68,6 +72,9 @@ class RouterLink:
         self.receiver: Receiver | None = None
         self.seen = True
         self.json = False
+        self.greeted = False
+        self._unheard_bytes = 0
+        self._waiting_bytes = 0
 
     @property
     def routing_id(self) -> bytes:
@@ -80,15 +87,20 @@ class RouterLink:
             return
         head = encode_json(header) if self.json else encode(header)
         frames: list[Buffer] = [*self.envelope, head, *parts]
-        if self._outbox or not self._listener.send(self, frames):
-            self._outbox.append(frames)
-            self._outbox_bytes += sum(map(len, frames))
-            if self._outbox_bytes > self._listener.limits.inflight_bytes_max:
-                self.close("the peer takes too little of what waits for it")
-            elif not self.blocked:
-                self.blocked = True
-                self.blocked_since = self._listener.loop.time()
-                self._listener.retry_later(self)
+        size = sum(map(len, frames))
+        if not self._outbox and self._listener.send(self, frames):
+            self._unheard_bytes += size
+            return
+        if self._outbox_bytes + size > self._listener.limits.inflight_bytes_max:
+            self._outbox.clear()
+            self.close("the peer takes too little of what waits for it")
+            return
+        self._outbox.append(frames)
+        self._outbox_bytes += size
+        if not self.blocked:
+            self.blocked = True
+            self.blocked_since = self._listener.loop.time()
+            self._listener.retry_later(self)
 
     def retry(self) -> None:
         """Try again what ZeroMQ refused."""
@@ -105,13 +117,23 @@ class RouterLink:
         self.receiver.writable()
 
     def buffered_bytes(self) -> int:
-        """Bytes that ZeroMQ refused so far."""
-        return self._outbox_bytes
+        """Bytes that may wait: what ZeroMQ refused, and all that was sent since we last heard of the
+        client. ZeroMQ does not tell how much of it is still queued; a client that speaks has read."""
+        return self._outbox_bytes + self._unheard_bytes
 
     def credentials(self, token: str) -> Credentials:
         """The routing id stands for the address: ROUTER knows no other."""
         name = self._listener.address.transport.value
         return Credentials(name, self.routing_id.hex(), token, None, self.curve_key)
+
+    def heard(self) -> None:
+        """The client spoke: it has read what was sent before."""
+        self._unheard_bytes = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been forgotten."""
+        return self._closed
 
     def touched(self) -> bool:
         """Whether anything came since the last call."""
@@ -120,22 +142,32 @@ class RouterLink:
 
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this client should be dropped at `now`, or None."""
+        if self._outbox_bytes < self._waiting_bytes and self.blocked_since is not None:
+            self.blocked_since = now  # slow, but not stuck
+        self._waiting_bytes = self._outbox_bytes
         if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:
             return f"the peer took nothing for {limits.stall_timeout_s:g} s"
         return None
 
     def refuse(self, error: Error) -> None:
         """Say what the client did wrong, and forget it."""
-        self.send(Failure(NO_RESPONSE, error.code, error.message[:2000]), ())
+        self._last_word(error.code, describe(error))
         self.end(error.message)
 
     def close(self, reason: str = "") -> None:
         """Forget the client. It is a stranger when it speaks again."""
         # ROUTER cannot cut a connection: the client has to be told that it is a stranger now.
-        self.send(Failure(NO_RESPONSE, Disconnected.code, reason or "closed by the server"), ())
+        self._last_word(Disconnected.code, reason or "closed by the server")
         self.end(reason or "closed by the server")
 
     abort = close
+
+    def _last_word(self, code: str, text: str) -> None:
+        """Tell the client, if ZeroMQ takes it now; it is never queued."""
+        if not self._closed and not self._outbox:
+            failure = Failure(NO_RESPONSE, code, text)
+            head = encode_json(failure) if self.json else encode(failure)
+            self._listener.send(self, [*self.envelope, head])
 
     def end(self, reason: str) -> None:
         """The client is gone, or told to go."""
@@ -158,7 +190,11 @@ class RouterListener:
         context: zmq.Context[zmq.Socket[bytes]],
         curve: CurveServer | None,
         on_open: Callable[[RouterLink], Receiver | None],
+        *,
+        guarded: bool = False,
     ) -> None:
+        """`guarded`: clients are authenticated, so a routing id must not be reusable."""
+        self._guarded = guarded
         self.address = address
         self.limits = limits
         self._context = context
@@ -243,7 +279,7 @@ class RouterListener:
                     self._take_from_curve(receive(zmq.DONTWAIT, copy=False))
         except zmq.Again:
             return
-        except Exception:
+        except BaseException:
             self._wakeup.check()  # messages may be left, and their edge is used up
             raise
         finally:
@@ -265,21 +301,18 @@ class RouterListener:
         # A REQ socket puts an empty frame before its message, and wants one before the answer.
         body = 2 if len(frames) > 2 and not frames[1] else 1
         if link is None:
-            link = RouterLink(self, tuple(frames[:body]))
-            link.curve_key = curve_key
-            self._links[routing_id] = link
-            link.receiver = self._on_open(link)
+            link = self._new_link(tuple(frames[:body]), curve_key)
         elif body > len(link.envelope):
             link.envelope = tuple(frames[:body])  # a REQ socket that probed before it spoke
         receiver = link.receiver
         if receiver is None:
-            self._links.pop(routing_id, None)
             return
         link.seen = True
+        link.heard()
         head = frames[body] if len(frames) > body else b""
         if not head:  # a probe (ZMQ_PROBE_ROUTER): the client says that it is there
             return
-        error = self._over_a_limit(head, frames)
+        error = self._over_a_limit(head, frames[body + 1 :])
         if error is not None:
             receiver.malformed(error)
             return
@@ -292,17 +325,45 @@ class RouterListener:
         except DecodeError as refusal:
             receiver.malformed(ProtocolError(f"a header could not be read: {refusal}"))
             return
+        if type(header) is Hello:
+            if link.greeted:
+                # A second hello under one routing id is another connection: it inherits nothing.
+                link.end("another connection took the same routing id")
+                link = self._new_link(link.envelope, curve_key)
+                if link.receiver is None:
+                    return
+                receiver = link.receiver
+            link.greeted = True
         receiver.received(header, tuple(frames[body + 1 :]))
 
-    def _over_a_limit(self, head: bytes, frames: list[bytes]) -> Error | None:
+    def _new_link(self, envelope: tuple[bytes, ...], curve_key: bytes | None) -> RouterLink:
+        """A client that we have not seen, or not since it was forgotten."""
+        link = RouterLink(self, envelope)
+        link.curve_key = curve_key
+        routing_id = envelope[0]
+        if self._guarded and self._curve is None and not routing_id.startswith(b"\0"):
+            # Whoever knows a chosen id could take over the client's place once it has left.
+            link.refuse(Unauthorized("let ZeroMQ choose the routing id, or use CURVE"))
+            return link
+        self._links[routing_id] = link
+        receiver = self._on_open(link)
+        if receiver is not None and link.closed:
+            receiver.lost("closed while it connected")
+            return link
+        link.receiver = receiver
+        if receiver is None:
+            self._links.pop(routing_id, None)
+        return link
+
+    def _over_a_limit(self, head: bytes, parts: list[bytes]) -> Error | None:
         """ZeroMQ bounds each frame; the rest is ours to look at."""
         limits = self.limits
         if len(head) > limits.header_bytes_max:
             return TooLarge(f"a header of {len(head)} bytes is over {limits.header_bytes_max}")
-        if len(frames) <= 4:  # routing id, delimiter, header and one part
+        if len(parts) <= 1:
             return None
-        if len(frames) > limits.parts_max + 3:
+        if len(parts) > limits.parts_max:
             return TooLarge(f"more than {limits.parts_max} parts")
-        if sum(map(len, frames)) > limits.frame_bytes_max:
+        if sum(map(len, parts)) > limits.frame_bytes_max:
             return TooLarge(f"a message is over {limits.frame_bytes_max} bytes")
         return None

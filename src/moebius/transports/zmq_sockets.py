@@ -42,7 +42,7 @@ class Wakeup:
         self,
         loop: asyncio.AbstractEventLoop,
         sock: zmq.Socket[bytes],
-        callback: Callable[[], None],
+        callback: Callable[[], object],
     ) -> None:
         self._loop = loop
         self._socket = sock
