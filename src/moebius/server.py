@@ -379,8 +379,8 @@ class Server:
         if peer.link.touched():
             peer.seen = True
             peer.last_seen_at = now
-        elif peer.inflight and not peer.heartbeat_s:
-            peer.last_seen_at = now  # not idle: it waits for us
+        elif (peer.inflight or peer.link.blocked) and not peer.heartbeat_s:
+            peer.last_seen_at = now  # not idle: it waits for us, or takes what we sent
         reason = peer.link.overdue(now, limits)
         if reason is not None:
             return reason
