@@ -45,7 +45,7 @@ class Subject:
         return -(-plan.pipelined_requests // (plan.window * share))
 
 
-FULL = {"clients": 12, "requests": 10_000, "pipelined_requests": 64_000, "rounds": ROUNDS_MIN}
+FULL = {"clients": 12, "requests": 10_000, "pipelined_requests": 64_000, "rounds": 5}
 QUICK = {"clients": 4, "requests": 100, "pipelined_requests": 640, "rounds": 1}
 
 

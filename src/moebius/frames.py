@@ -54,7 +54,16 @@ class FrameDecoder:
     `_tail` is empty. `_tail` is shorter than one frame.
     """
 
-    __slots__ = ("_filled", "_large", "_limits", "_plain_bytes_max", "_shared", "_tail", "error")
+    __slots__ = (
+        "_filled",
+        "_large",
+        "_limits",
+        "_plain_bytes_max",
+        "_shared",
+        "_tail",
+        "error",
+        "partial",
+    )
 
     def __init__(self, limits: Limits, shared: memoryview) -> None:
         self._limits = limits
@@ -66,11 +75,8 @@ class FrameDecoder:
         self._large: memoryview | None = None
         self._filled = 0
         self.error: Error | None = None
-
-    @property
-    def partial(self) -> bool:
+        self.partial = False
         """Whether a frame has begun to arrive and is not complete."""
-        return bool(self._tail) or self._large is not None
 
     def buffer(self) -> memoryview:
         """Where the next bytes go: the rest of a large frame, else the loop's shared buffer."""
@@ -88,6 +94,7 @@ class FrameDecoder:
         if self._filled < len(large):
             return []
         self._large = None
+        self.partial = False
         frames: list[tuple[bytes, Parts]] = []
         try:
             body, header_bytes, part_count = _unpack_from(large)
@@ -97,9 +104,10 @@ class FrameDecoder:
         return frames
 
     def _scan(self, data: bytes) -> list[tuple[bytes, Parts]]:
-        if self._tail:
+        if self.partial:
             data = self._tail + data
             self._tail = b""
+            self.partial = False
         frames: list[tuple[bytes, Parts]] = []
         size = len(data)
         at = 0
@@ -134,6 +142,7 @@ class FrameDecoder:
 
     def _keep(self, data: bytes, at: int) -> None:
         """Hold on to the beginning of a frame; a large one gets a buffer of its own."""
+        self.partial = True
         if len(data) - at >= PREFIX_BYTES:
             total = PREFIX_BYTES + _unpack_from(data, at)[0]
             if total >= LARGE_BYTES:

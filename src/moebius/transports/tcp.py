@@ -127,10 +127,11 @@ class StreamLink(asyncio.BufferedProtocol):
         self.seen = True
         decoder = self._decoder
         frames = decoder.advance(nbytes)
-        if frames or not decoder.partial:
+        if decoder.partial:
+            if frames or self.partial_since is None:
+                self.partial_since = self._loop.time()
+        elif self.partial_since is not None:
             self.partial_since = None
-        if decoder.partial and self.partial_since is None:
-            self.partial_since = self._loop.time()
         if self._held:
             self._held += frames  # they arrived before the pause took hold
         else:
