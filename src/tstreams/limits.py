@@ -35,3 +35,22 @@ LEASE_MS_MIN = 500
 LEASE_MS_MAX = 24 * 3600 * 1000
 """A transaction's longest lease between two keepalives: it bounds how long readers may wait for a
 producer that vanished."""
+
+SESSION_TTL_MS = 15 * 60 * 1000
+"""How long a session is remembered without a word from its client. Requests that a client repeats
+after a longer silence are refused, because nobody knows any more whether they took effect."""
+
+SESSIONS_MAX = 100_000
+"""Sessions of one shard. A session costs a few hundred bytes of memory."""
+
+OPEN_TRANSACTIONS_MAX = 1_000_000
+"""Open transactions of one shard, held in memory: some 300 bytes each."""
+
+COMMIT_MEMBERS_MAX = 100_000
+"""Transactions and positions in one commit: it is one record in the log."""
+
+ENDED_KEPT_MAX = 100_000
+"""How many ended transactions are remembered, to tell a late caller why its own has ended."""
+
+STREAMS_CACHED_MAX = 50_000
+"""Streams and agents kept in memory; the others are looked up in the index."""

@@ -1,0 +1,1 @@
+"""The rules of a shard as a pure state machine: no I/O, no clock, no threads."""

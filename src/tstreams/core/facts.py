@@ -1,0 +1,86 @@
+"""What a shard knows of things, and the port through which it asks the index for what it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..errors import Error
+from ..protocol import Reply
+
+
+@dataclass(slots=True)
+class StreamState:
+    """A stream as the shard keeps it."""
+
+    id: int
+    name: str
+    partitions: int
+    ttl_ms: int
+    description: str
+    schema: bytes | None
+    purged_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A producer or a reader that holds its name. One that lost it is not kept: unknown means fenced."""
+
+    id: int
+    kind: str
+    stream: int
+    name: str
+    session: int
+
+
+@dataclass(slots=True)
+class OpenTransactionState:
+    """A transaction that has not ended.
+
+    Invariant: it is in `State.open` and in its partition's entry of `State.heads`, or in neither.
+    """
+
+    id: int
+    stream: int
+    partition: int
+    agent: int
+    lease_ms: int
+    expires_at_ms: int
+    items: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """One client's requests, so that each takes effect once.
+
+    Invariant: `replies` holds the answers to requests in (acked, last], errors among them.
+    """
+
+    id: int
+    last: int = 0
+    acked: int = 0
+    expires_at_ms: int = 0
+    replies: dict[int, Reply | Error] = field(default_factory=dict)
+
+
+class Facts(Protocol):
+    """What the index knows, for what the shard does not keep in memory."""
+
+    def stream_named(self, name: str) -> StreamState | None:
+        """A stream by its name."""
+
+    def stream(self, stream_id: int) -> StreamState | None:
+        """A stream by its number."""
+
+    def agent(self, agent_id: int) -> Agent | None:
+        """An agent that holds its name."""
+
+    def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
+        """The agent that holds a name."""
+
+    def open_transactions(self) -> Iterable[OpenTransactionState]:
+        """All that were open, in the order of their ids."""
+
+    def sessions(self) -> Iterable[Session]:
+        """All sessions."""

@@ -1,0 +1,166 @@
+"""What is written to the log: facts that have happened. A shard's state is the sum of its records.
+
+A record is a header in MessagePack and, for those that carry items, an item batch behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from ..errors import Corrupt
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+LENGTH_BYTES = 4
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of all records. `session` and `sequence` say which request it came from; 0: none."""
+
+    session: int
+    sequence: int
+
+
+class SessionBegun(Record, frozen=True, tag=1):
+    """A client's session began."""
+
+
+class SessionsEnded(Record, frozen=True, tag=2):
+    """Sessions ended, or were not heard of for too long."""
+
+    sessions: list[int]
+
+
+class StreamCreated(Record, frozen=True, tag=3):
+    """A stream came to be."""
+
+    stream: int
+    name: str
+    partitions: int
+    ttl_ms: int
+    description: str
+    schema: bytes | None
+
+
+class StreamAltered(Record, frozen=True, tag=4):
+    """A stream has this ttl and description from now on."""
+
+    stream: int
+    ttl_ms: int
+    description: str
+
+
+class StreamDeleted(Record, frozen=True, tag=5):
+    """A stream is gone, with all that it held and what was open in it."""
+
+    stream: int
+    cancelled: list[int]
+
+
+class StreamPurged(Record, frozen=True, tag=6):
+    """What a stream held before this id is gone."""
+
+    stream: int
+    before_id: int
+
+
+class AgentBegun(Record, frozen=True, tag=7):
+    """An agent took a name; `fenced` is the one that had it before, or 0, and what it had open."""
+
+    agent: int
+    kind: str
+    stream: int
+    name: str
+    fenced: int
+    cancelled: list[int]
+
+
+class AgentEnded(Record, frozen=True, tag=8):
+    """An agent gave its name back; what it had open is cancelled."""
+
+    agent: int
+    cancelled: list[int]
+
+
+class Opened(Record, frozen=True, tag=9):
+    """A transaction was opened."""
+
+    transaction: int
+    stream: int
+    partition: int
+    agent: int
+    lease_ms: int
+
+
+class ItemsSent(Record, frozen=True, tag=10):
+    """Items of an open transaction; the batch follows."""
+
+    transaction: int
+    count: int
+
+
+class InstantMade(Record, frozen=True, tag=11):
+    """A whole transaction; the batch follows."""
+
+    transaction: int
+    stream: int
+    partition: int
+    count: int
+
+
+class Committed(Record, frozen=True, tag=12):
+    """Transactions became visible and readers moved on, all at once.
+
+    `positions` are (reader's stream, name, partition, transaction). `empty` are transactions without
+    items: they end as if they were cancelled.
+    """
+
+    transactions: list[int]
+    empty: list[int]
+    positions: list[tuple[int, str, int, int]]
+
+
+class Ended(Record, frozen=True, tag=13):
+    """Transactions ended without becoming visible: cancelled, or their time ran out."""
+
+    transactions: list[int]
+    expired: bool
+
+
+AnyRecord: TypeAlias = (
+    SessionBegun
+    | SessionsEnded
+    | StreamCreated
+    | StreamAltered
+    | StreamDeleted
+    | StreamPurged
+    | AgentBegun
+    | AgentEnded
+    | Opened
+    | ItemsSent
+    | InstantMade
+    | Committed
+    | Ended
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
+
+
+def encode_record(record: AnyRecord, items: Buffer | None) -> list[Buffer]:
+    """As it goes to the log: the length of the header, the header, the items."""
+    header = _encoder.encode(record)
+    head = len(header).to_bytes(LENGTH_BYTES, "little") + header
+    return [head] if items is None else [head, items]
+
+
+def decode_record(data: memoryview) -> tuple[AnyRecord, int]:
+    """A record, and where its items begin."""
+    length = int.from_bytes(data[:LENGTH_BYTES], "little")
+    end = LENGTH_BYTES + length
+    try:
+        return _decoder.decode(data[LENGTH_BYTES:end]), end
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"a log record with a right checksum cannot be read: {error}") from None

@@ -1,0 +1,291 @@
+"""What each request may do: checked against the state, turned into one record, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..errors import AlreadyExists, BadRequest, Error, Expired, Fenced, InvalidState, TooLarge
+from ..limits import (
+    COMMIT_MEMBERS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    OPEN_TRANSACTIONS_MAX,
+    SCHEMA_BYTES_MAX,
+)
+from ..model import check_description, check_name, check_partitions, check_stream_ttl
+from ..protocol import (
+    AgentOpened,
+    AlterStream,
+    CancelTransactions,
+    Change,
+    CloseAgent,
+    Commit,
+    CreateStream,
+    DeleteStream,
+    Done,
+    Instant,
+    OpenAgent,
+    OpenTransaction,
+    PurgeStream,
+    Reply,
+    SendItems,
+    StreamInfo,
+)
+from .facts import Agent, OpenTransactionState, StreamState
+from .records import (
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
+    Committed,
+    Ended,
+    InstantMade,
+    ItemsSent,
+    Opened,
+    StreamAltered,
+    StreamCreated,
+    StreamDeleted,
+    StreamPurged,
+)
+from .state import State
+
+PRODUCER = "producer"
+READER = "reader"
+
+
+class Rules:
+    """Decides on requests. Nothing here changes the state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._by_type: dict[type, Callable[[int, Any, int], AnyRecord]] = {
+            CreateStream: self._create_stream,
+            AlterStream: self._alter_stream,
+            DeleteStream: self._delete_stream,
+            PurgeStream: self._purge_stream,
+            OpenAgent: self._open_agent,
+            CloseAgent: self._close_agent,
+            OpenTransaction: self._open_transaction,
+            SendItems: self._send_items,
+            Instant: self._instant,
+            Commit: self._commit,
+            CancelTransactions: self._cancel,
+        }
+
+    def decide(self, now_ms: int, request: Change, items: int) -> AnyRecord:
+        """The record that a request leads to; the typed error if it is refused."""
+        return self._by_type[type(request)](now_ms, request, items)
+
+    def reply_to(self, record: AnyRecord) -> Reply:
+        """What the client is told once this record, just applied, is durable."""
+        match record:
+            case InstantMade() | Opened():
+                return Done(record.transaction)
+            case StreamCreated() | StreamAltered():
+                return info_of(self._state.stream(record.stream))
+            case AgentBegun():
+                return AgentOpened(record.agent, info_of(self._state.stream(record.stream)))
+            case _:
+                return Done()
+
+    # Streams.
+
+    def _create_stream(self, now_ms: int, request: CreateStream, items: int) -> AnyRecord:
+        name = check_name(request.name)
+        check_partitions(request.partitions)
+        check_stream_ttl(request.ttl_ms / 1000)
+        check_description(request.description)
+        if request.schema is not None and len(request.schema) > SCHEMA_BYTES_MAX:
+            raise TooLarge(f"a schema of {len(request.schema)} bytes is over {SCHEMA_BYTES_MAX}")
+        if self._state.find_stream(name) is not None:
+            raise AlreadyExists(f"there is a stream {name!r} already")
+        return StreamCreated(
+            request.session,
+            request.sequence,
+            self._state.last_number + 1,
+            name,
+            request.partitions,
+            request.ttl_ms,
+            request.description,
+            request.schema,
+        )
+
+    def _alter_stream(self, now_ms: int, request: AlterStream, items: int) -> AnyRecord:
+        stream = self._state.stream_named(request.name)
+        ttl_ms, description = stream.ttl_ms, stream.description
+        if request.ttl_ms is not None:
+            ttl_ms = check_stream_ttl(request.ttl_ms / 1000)
+        if request.description is not None:
+            description = check_description(request.description)
+        return StreamAltered(request.session, request.sequence, stream.id, ttl_ms, description)
+
+    def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> AnyRecord:
+        stream = self._state.stream_named(request.name)
+        heads = self._state.heads
+        partitions = range(stream.partitions)
+        if len(heads) < stream.partitions:
+            partitions = sorted(p for s, p in heads if s == stream.id)  # type: ignore[assignment]
+        cancelled = [t for p in partitions for t in heads.get((stream.id, p), ())]
+        return StreamDeleted(request.session, request.sequence, stream.id, cancelled)
+
+    def _purge_stream(self, now_ms: int, request: PurgeStream, items: int) -> AnyRecord:
+        stream = self._state.stream_named(request.name)
+        return StreamPurged(request.session, request.sequence, stream.id, request.before_id)
+
+    # Agents.
+
+    def _open_agent(self, now_ms: int, request: OpenAgent, items: int) -> AnyRecord:
+        if request.kind not in (PRODUCER, READER):
+            raise BadRequest(f"an agent is a {PRODUCER} or a {READER}, not {request.kind!r:.40}")
+        name = check_name(request.name, request.kind)
+        stream = self._state.stream_named(request.stream)
+        fenced = self._state.holder(request.kind, stream.id, name)
+        return AgentBegun(
+            request.session,
+            request.sequence,
+            self._state.last_number + 1,
+            request.kind,
+            stream.id,
+            name,
+            fenced,
+            self._state.open_of(fenced) if fenced else [],
+        )
+
+    def _close_agent(self, now_ms: int, request: CloseAgent, items: int) -> AnyRecord:
+        self._agent(request.agent)
+        open_ones = self._state.open_of(request.agent)
+        return AgentEnded(request.session, request.sequence, request.agent, open_ones)
+
+    # Transactions.
+
+    def _open_transaction(self, now_ms: int, request: OpenTransaction, items: int) -> AnyRecord:
+        agent = self._producer(request.agent, request.partition)
+        if not LEASE_MS_MIN <= request.lease_ms <= LEASE_MS_MAX:
+            text = f"a lease is {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {request.lease_ms}"
+            raise BadRequest(text)
+        if len(self._state.open) >= OPEN_TRANSACTIONS_MAX:
+            raise TooLarge(f"{OPEN_TRANSACTIONS_MAX} transactions are open already")
+        return Opened(
+            request.session,
+            request.sequence,
+            self._state.next_id(now_ms),
+            agent.stream,
+            request.partition,
+            agent.id,
+            request.lease_ms,
+        )
+
+    def _send_items(self, now_ms: int, request: SendItems, items: int) -> AnyRecord:
+        agent = self._agent(request.agent)
+        transaction = self._open(now_ms, request.transaction)
+        if transaction.agent != agent.id:
+            raise BadRequest(f"transaction {request.transaction} belongs to another producer")
+        return ItemsSent(request.session, request.sequence, transaction.id, items)
+
+    def _instant(self, now_ms: int, request: Instant, items: int) -> AnyRecord:
+        agent = self._producer(request.agent, request.partition)
+        return InstantMade(
+            request.session,
+            request.sequence,
+            self._state.next_id(now_ms),
+            agent.stream,
+            request.partition,
+            items,
+        )
+
+    def _commit(self, now_ms: int, request: Commit, items: int) -> AnyRecord:
+        self._check_members(request.agents, request.transactions, len(request.positions))
+        agents = {agent_id: self._agent(agent_id) for agent_id in request.agents}
+        full: list[int] = []
+        empty: list[int] = []
+        for transaction in self._mine(now_ms, agents, request.transactions):
+            (full if transaction.items else empty).append(transaction.id)
+        positions = []
+        for position in request.positions:
+            reader = agents.get(position.agent)
+            if reader is None or reader.kind != READER:
+                raise BadRequest("a position in a commit belongs to a reader that is a member")
+            self._check_partition(reader.stream, position.partition)
+            positions.append((reader.stream, reader.name, position.partition, position.transaction))
+        return Committed(request.session, request.sequence, full, empty, positions)
+
+    def _cancel(self, now_ms: int, request: CancelTransactions, items: int) -> AnyRecord:
+        self._check_members(request.agents, request.transactions, 0)
+        agents = {agent_id: self._agent(agent_id) for agent_id in request.agents}
+        mine = [it.id for it in self._mine(now_ms, agents, request.transactions)]
+        return Ended(request.session, request.sequence, mine, False)
+
+    # Shared checks.
+
+    def _check_members(self, agents: list[int], transactions: list[int], positions: int) -> None:
+        members = len(agents) + len(transactions) + positions
+        if members > COMMIT_MEMBERS_MAX:
+            raise TooLarge(f"{members} members of one commit are over {COMMIT_MEMBERS_MAX}")
+        if len(set(transactions)) < len(transactions):
+            raise BadRequest("a transaction stands twice in one request")
+
+    def _mine(
+        self, now_ms: int, agents: dict[int, Agent], transactions: Iterable[int]
+    ) -> Iterable[OpenTransactionState]:
+        for transaction_id in transactions:
+            transaction = self._open(now_ms, transaction_id)
+            if transaction.agent not in agents:
+                raise BadRequest(
+                    f"transaction {transaction_id} belongs to no member of the request"
+                )
+            yield transaction
+
+    def _agent(self, agent_id: int) -> Agent:
+        agent = self._state.agent(agent_id)
+        if agent is None:
+            raise Fenced(
+                "another agent of the same name has taken over, or this one was closed: "
+                "use a name of its own for each agent that is to run beside others"
+            )
+        return agent
+
+    def _producer(self, agent_id: int, partition: int) -> Agent:
+        agent = self._agent(agent_id)
+        if agent.kind != PRODUCER:
+            raise BadRequest(f"{agent.name!r} is a {agent.kind}, and does not write")
+        self._check_partition(agent.stream, partition)
+        return agent
+
+    def _check_partition(self, stream_id: int, partition: int) -> StreamState:
+        stream = self._state.stream(stream_id)
+        if partition >= stream.partitions:
+            raise BadRequest(
+                f"stream {stream.name!r} has the partitions 0 to {stream.partitions - 1}, not {partition}"
+            )
+        return stream
+
+    def _open(self, now_ms: int, transaction_id: int) -> OpenTransactionState:
+        transaction = self._state.open.get(transaction_id)
+        if transaction is not None and transaction.expires_at_ms > now_ms:
+            return transaction
+        reason: type[Error] = Expired
+        if transaction is None:
+            reason = self._state.ended.get(transaction_id, InvalidState)
+        if reason is Expired:
+            raise Expired(
+                f"transaction {transaction_id}: its lease ran out; what it held is dropped"
+            )
+        if reason is Fenced:
+            raise Fenced(
+                f"transaction {transaction_id} ended when its producer's name was taken over"
+            )
+        raise InvalidState(
+            f"transaction {transaction_id} is not open: it was checkpointed or cancelled"
+        )
+
+
+def info_of(stream: StreamState) -> StreamInfo:
+    """A stream, as clients see it."""
+    return StreamInfo(
+        stream.id,
+        stream.name,
+        stream.partitions,
+        stream.ttl_ms,
+        stream.description,
+        stream.schema,
+    )

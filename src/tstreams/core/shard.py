@@ -1,0 +1,108 @@
+"""The state machine of a shard: requests in, records and replies out.
+
+`handle` checks a request against the state, decides on a record, applies it, and gives the reply; the
+caller makes the record durable before it lets the reply out. `apply` alone replays a record after a
+restart. Both lead to the same state, because `handle` changes it through `apply` only.
+"""
+
+from __future__ import annotations
+
+from ..errors import Error, InvalidState, TooLarge
+from ..limits import SESSION_TTL_MS, SESSIONS_MAX
+from ..protocol import Change, KeepAlive, Reply, SessionOpened
+from .facts import Facts, Session
+from .records import AnyRecord, Ended, SessionBegun, SessionsEnded
+from .rules import Rules
+from .state import State
+from .transitions import Transitions
+
+
+class Shard:
+    """A shard's state, and all that can happen to it."""
+
+    def __init__(self, facts: Facts, *, last_id: int, last_number: int, now_ms: int) -> None:
+        self.state = State(facts, last_id, last_number, now_ms)
+        self._rules = Rules(self.state)
+        self._transitions = Transitions(self.state)
+
+    def handle(
+        self, now_ms: int, request: Change, items: int = 0
+    ) -> tuple[AnyRecord | None, Reply]:
+        """A request that changes something; `items` is the number of items that came with it.
+
+        The record to be made durable (None: this request took effect before) and the reply to be sent
+        then. Raises the typed error that the client gets; nothing has changed then.
+        """
+        session = self._session(now_ms, request.session, request.acked)
+        sequence = request.sequence
+        if sequence <= session.last:
+            return None, _repeated(session, sequence)
+        session.last = sequence
+        try:
+            record = self._rules.decide(now_ms, request, items)
+        except Error as error:
+            session.replies[sequence] = error
+            raise
+        self.apply(now_ms, record)
+        reply = session.replies[sequence] = self._rules.reply_to(record)
+        return record, reply
+
+    def apply(self, now_ms: int, record: AnyRecord) -> None:
+        """Let a record take effect: one just decided on, or one read from the log."""
+        self._transitions.apply(now_ms, record)
+
+    def replay(self, now_ms: int, record: AnyRecord) -> None:
+        """A record from the log, after a restart: its request must not take effect again."""
+        self.apply(now_ms, record)
+        session = self.state.sessions.get(record.session)
+        if session is not None and record.sequence > session.last:
+            session.last = record.sequence
+            session.replies[record.sequence] = self._rules.reply_to(record)
+
+    def open_session(self, now_ms: int) -> tuple[AnyRecord, Reply]:
+        """Begin a session."""
+        if len(self.state.sessions) >= SESSIONS_MAX:
+            raise TooLarge(f"there are {SESSIONS_MAX} sessions already; close some clients")
+        record = SessionBegun(self.state.last_number + 1, 0)
+        self.apply(now_ms, record)
+        return record, SessionOpened(record.session, SESSION_TTL_MS)
+
+    def keep_alive(self, now_ms: int, request: KeepAlive) -> None:
+        """Extend a session and the leases of what it has open. Nothing of this is logged."""
+        self._session(now_ms, request.session, request.acked)
+        self.state.extend_leases(request.session, now_ms)
+
+    def tick(self, now_ms: int) -> list[AnyRecord]:
+        """What the passing of time changes: leases and sessions that ran out."""
+        records: list[AnyRecord] = []
+        if expired := self.state.take_expired(now_ms):
+            records.append(Ended(0, 0, expired, True))
+        sessions = self.state.sessions.values()
+        if silent := [session.id for session in sessions if session.expires_at_ms <= now_ms]:
+            records.append(SessionsEnded(0, 0, silent))
+        for record in records:
+            self.apply(now_ms, record)
+        return records
+
+    def _session(self, now_ms: int, session_id: int, acked: int) -> Session:
+        session = self.state.sessions.get(session_id)
+        if session is None:
+            raise InvalidState("the session has ended: it was not heard of for too long")
+        session.expires_at_ms = now_ms + SESSION_TTL_MS
+        if acked > session.acked:
+            for sequence in [number for number in session.replies if number <= acked]:
+                del session.replies[sequence]
+            session.acked = acked
+        return session
+
+
+def _repeated(session: Session, sequence: int) -> Reply:
+    """The answer to a request that was handled before."""
+    answer = session.replies.get(sequence)
+    if answer is None:
+        raise InvalidState(
+            f"request {sequence} came again after its answer was acknowledged, or out of order"
+        )
+    if isinstance(answer, Error):
+        raise answer
+    return answer

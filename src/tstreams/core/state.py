@@ -1,0 +1,191 @@
+"""All that a shard holds in memory. It can be rebuilt from the index and the log."""
+
+from __future__ import annotations
+
+import heapq
+
+from ..errors import Error, NotFound
+from ..limits import ENDED_KEPT_MAX, SESSION_TTL_MS, STREAMS_CACHED_MAX
+from ..model import IDS_PER_MS
+from .facts import Agent, Facts, OpenTransactionState, Session, StreamState
+
+
+class State:
+    """All that a shard has in memory.
+
+    Invariants: ids only rise: `last_id` is at least every id ever given out. A transaction is in `open`
+    exactly as long as it is OPENED. `heads` holds, for each partition that has open transactions, their
+    ids in order. What is cached of the index is what the index says, or newer; it is dropped only when
+    the index has caught up.
+    """
+
+    def __init__(self, facts: Facts, last_id: int, last_number: int, now_ms: int) -> None:
+        self._facts = facts
+        self.last_id = last_id
+        """The greatest transaction id given out."""
+        self.last_number = last_number
+        """The greatest number given to a stream, a session or an agent."""
+        self.open: dict[int, OpenTransactionState] = {}
+        self.heads: dict[tuple[int, int], dict[int, None]] = {}
+        self.sessions: dict[int, Session] = {}
+        self.ended: dict[int, type[Error]] = {}
+        """Why recent transactions ended: what a late caller is told."""
+        self._streams: dict[int, StreamState | None] = {}
+        self._names: dict[str, int | None] = {}
+        self._agents: dict[int, Agent | None] = {}
+        self._holders: dict[tuple[str, int, str], int | None] = {}
+        self._open_of_agent: dict[int, set[int]] = {}
+        self._leases: list[tuple[int, int]] = []
+        for transaction in facts.open_transactions():
+            self.hold(transaction, now_ms)  # nobody could keep a lease while we were away
+        for session in facts.sessions():
+            session.expires_at_ms = now_ms + SESSION_TTL_MS
+            self.sessions[session.id] = session
+
+    # Ids.
+
+    def next_id(self, now_ms: int) -> int:
+        """A transaction id: the time, but never less than the one before, whatever the clock does."""
+        return max(self.last_id + 1, now_ms * IDS_PER_MS)
+
+    # Streams and agents, from memory or from the index.
+
+    def find_stream(self, name: str) -> StreamState | None:
+        """A stream by its name."""
+        if name in self._names:
+            stream_id = self._names[name]
+            return None if stream_id is None else self._streams[stream_id]
+        stream = self._facts.stream_named(name)
+        if stream is not None:
+            self.remember_stream(stream)
+        return stream
+
+    def stream_named(self, name: str) -> StreamState:
+        """A stream by its name; `NotFound` if there is none."""
+        stream = self.find_stream(name)
+        if stream is None:
+            raise NotFound(f"there is no stream {name!r}")
+        return stream
+
+    def stream(self, stream_id: int) -> StreamState:
+        """A stream by its number; `NotFound` if it has been deleted."""
+        if stream_id not in self._streams:
+            found = self._facts.stream(stream_id)
+            if found is not None:
+                self.remember_stream(found)
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            raise NotFound("the stream has been deleted")
+        return stream
+
+    def remember_stream(self, stream: StreamState) -> None:
+        """A stream that was made, or looked up."""
+        self._streams[stream.id] = stream
+        self._names[stream.name] = stream.id
+
+    def forget_stream(self, stream: StreamState) -> None:
+        """A stream was deleted: the index may still know it until it has caught up."""
+        self._streams[stream.id] = None
+        self._names[stream.name] = None
+
+    def agent(self, agent_id: int) -> Agent | None:
+        """An agent, if it holds its name."""
+        if agent_id not in self._agents:
+            self._agents[agent_id] = self._facts.agent(agent_id)
+        return self._agents[agent_id]
+
+    def holder(self, kind: str, stream_id: int, name: str) -> int:
+        """The agent that holds a name, or 0."""
+        key = (kind, stream_id, name)
+        if key not in self._holders:
+            self._holders[key] = self._facts.agent_named(kind, stream_id, name)
+        return self._holders[key] or 0
+
+    def remember_agent(self, agent: Agent) -> None:
+        """An agent took its name."""
+        self._agents[agent.id] = agent
+        self._holders[agent.kind, agent.stream, agent.name] = agent.id
+
+    def forget_agent(self, agent_id: int) -> None:
+        """An agent lost or gave back its name."""
+        agent = self.agent(agent_id)
+        self._agents[agent_id] = None
+        if agent is not None:
+            key = (agent.kind, agent.stream, agent.name)
+            if self._holders.get(key) == agent_id:
+                self._holders[key] = None
+
+    def evict(self) -> None:
+        """The index has caught up: what it knows need not be kept here."""
+        if len(self._streams) > STREAMS_CACHED_MAX:
+            self._streams.clear()
+            self._names.clear()
+        if len(self._agents) > STREAMS_CACHED_MAX:
+            self._agents = {
+                agent_id: agent
+                for agent_id, agent in self._agents.items()
+                if agent_id in self._open_of_agent
+            }
+            self._holders.clear()
+        while len(self.ended) > ENDED_KEPT_MAX:
+            del self.ended[next(iter(self.ended))]
+
+    # Open transactions.
+
+    def frontier(self, stream_id: int, partition: int) -> int | None:
+        """The first open transaction of a partition: readers stop before it. None: nothing is open."""
+        head = self.heads.get((stream_id, partition))
+        return next(iter(head)) if head else None
+
+    def open_of(self, agent_id: int) -> list[int]:
+        """What an agent has open."""
+        return sorted(self._open_of_agent.get(agent_id, ()))
+
+    def hold(self, transaction: OpenTransactionState, now_ms: int) -> None:
+        """A transaction is open from now on."""
+        assert transaction.id not in self.open
+        self.open[transaction.id] = transaction
+        self.heads.setdefault((transaction.stream, transaction.partition), {})[transaction.id] = (
+            None
+        )
+        self._open_of_agent.setdefault(transaction.agent, set()).add(transaction.id)
+        transaction.expires_at_ms = now_ms + transaction.lease_ms
+        heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
+
+    def release(self, transaction_id: int, reason: type[Error]) -> OpenTransactionState:
+        """A transaction is open no more."""
+        transaction = self.open.pop(transaction_id)
+        key = (transaction.stream, transaction.partition)
+        head = self.heads[key]
+        del head[transaction_id]
+        if not head:
+            del self.heads[key]
+        mine = self._open_of_agent[transaction.agent]
+        mine.discard(transaction_id)
+        if not mine:
+            del self._open_of_agent[transaction.agent]
+        self.ended[transaction_id] = reason
+        return transaction
+
+    def extend_leases(self, session_id: int, now_ms: int) -> None:
+        """A client is there: what its agents have open lives on."""
+        for agent_id, transactions in self._open_of_agent.items():
+            agent = self.agent(agent_id)
+            if agent is not None and agent.session == session_id:
+                for transaction_id in transactions:
+                    transaction = self.open[transaction_id]
+                    transaction.expires_at_ms = now_ms + transaction.lease_ms
+
+    def take_expired(self, now_ms: int) -> list[int]:
+        """The open transactions whose lease has run out, in order of their ids."""
+        expired = []
+        while self._leases and self._leases[0][0] <= now_ms:
+            _, transaction_id = heapq.heappop(self._leases)
+            transaction = self.open.get(transaction_id)
+            if transaction is None:
+                continue
+            if transaction.expires_at_ms > now_ms:
+                heapq.heappush(self._leases, (transaction.expires_at_ms, transaction_id))
+            else:
+                expired.append(transaction_id)
+        return sorted(expired)

@@ -1,0 +1,137 @@
+"""How each record changes the state. No decisions here: what is in the log has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..errors import Error, Expired, Fenced, InvalidState
+from ..limits import SESSION_TTL_MS
+from .facts import Agent, OpenTransactionState, Session, StreamState
+from .records import (
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
+    Committed,
+    Ended,
+    InstantMade,
+    ItemsSent,
+    Opened,
+    SessionBegun,
+    SessionsEnded,
+    StreamAltered,
+    StreamCreated,
+    StreamDeleted,
+    StreamPurged,
+)
+from .state import State
+
+
+class Transitions:
+    """Applies records to a state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._by_type: dict[type, Callable[[int, Any], None]] = {
+            SessionBegun: self._session_begun,
+            SessionsEnded: self._sessions_ended,
+            StreamCreated: self._stream_created,
+            StreamAltered: self._stream_altered,
+            StreamDeleted: self._stream_deleted,
+            StreamPurged: self._stream_purged,
+            AgentBegun: self._agent_begun,
+            AgentEnded: self._agent_ended,
+            Opened: self._opened,
+            ItemsSent: self._items_sent,
+            InstantMade: self._instant_made,
+            Committed: self._committed,
+            Ended: self._ended,
+        }
+
+    def apply(self, now_ms: int, record: AnyRecord) -> None:
+        """Let a record take effect."""
+        self._by_type[type(record)](now_ms, record)
+
+    def _session_begun(self, now_ms: int, record: SessionBegun) -> None:
+        self._count(record.session)
+        expires_at_ms = now_ms + SESSION_TTL_MS
+        self._state.sessions[record.session] = Session(record.session, expires_at_ms=expires_at_ms)
+
+    def _sessions_ended(self, now_ms: int, record: SessionsEnded) -> None:
+        for session in record.sessions:
+            self._state.sessions.pop(session, None)
+
+    def _stream_created(self, now_ms: int, record: StreamCreated) -> None:
+        self._count(record.stream)
+        self._state.remember_stream(
+            StreamState(
+                record.stream,
+                record.name,
+                record.partitions,
+                record.ttl_ms,
+                record.description,
+                record.schema,
+            )
+        )
+
+    def _stream_altered(self, now_ms: int, record: StreamAltered) -> None:
+        stream = self._state.stream(record.stream)
+        stream.ttl_ms = record.ttl_ms
+        stream.description = record.description
+
+    def _stream_deleted(self, now_ms: int, record: StreamDeleted) -> None:
+        self._release(record.cancelled, InvalidState)
+        self._state.forget_stream(self._state.stream(record.stream))
+
+    def _stream_purged(self, now_ms: int, record: StreamPurged) -> None:
+        stream = self._state.stream(record.stream)
+        stream.purged_before = max(stream.purged_before, record.before_id)
+
+    def _agent_begun(self, now_ms: int, record: AgentBegun) -> None:
+        self._count(record.agent)
+        self._release(record.cancelled, Fenced)
+        if record.fenced:
+            self._state.forget_agent(record.fenced)
+        agent = Agent(record.agent, record.kind, record.stream, record.name, record.session)
+        self._state.remember_agent(agent)
+
+    def _agent_ended(self, now_ms: int, record: AgentEnded) -> None:
+        self._release(record.cancelled, InvalidState)
+        self._state.forget_agent(record.agent)
+
+    def _opened(self, now_ms: int, record: Opened) -> None:
+        self._give_out(record.transaction)
+        transaction = OpenTransactionState(
+            record.transaction,
+            record.stream,
+            record.partition,
+            record.agent,
+            record.lease_ms,
+            expires_at_ms=0,
+        )
+        self._state.hold(transaction, now_ms)
+
+    def _items_sent(self, now_ms: int, record: ItemsSent) -> None:
+        self._state.open[record.transaction].items += record.count
+
+    def _instant_made(self, now_ms: int, record: InstantMade) -> None:
+        self._give_out(record.transaction)
+
+    def _committed(self, now_ms: int, record: Committed) -> None:
+        self._release(record.transactions, InvalidState)
+        self._release(record.empty, InvalidState)
+
+    def _ended(self, now_ms: int, record: Ended) -> None:
+        self._release(record.transactions, Expired if record.expired else InvalidState)
+
+    def _release(self, transactions: Iterable[int], reason: type[Error]) -> None:
+        for transaction in transactions:
+            self._state.release(transaction, reason)
+
+    def _give_out(self, transaction: int) -> None:
+        assert transaction > self._state.last_id, "ids only rise"
+        self._state.last_id = transaction
+
+    def _count(self, number: int) -> None:
+        assert number > self._state.last_number, "numbers are given out once"
+        self._state.last_number = number
