@@ -122,9 +122,9 @@ class Rules:
     def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> AnyRecord:
         stream = self._state.stream_named(request.name)
         heads = self._state.heads
-        partitions = range(stream.partitions)
-        if len(heads) < stream.partitions:
-            partitions = sorted(p for s, p in heads if s == stream.id)  # type: ignore[assignment]
+        partitions: Iterable[int] = range(stream.partitions)
+        if len(heads) < stream.partitions:  # look at the shorter of the two lists
+            partitions = sorted(p for s, p in heads if s == stream.id)
         cancelled = [t for p in partitions for t in heads.get((stream.id, p), ())]
         return StreamDeleted(request.session, request.sequence, stream.id, cancelled)
 
