@@ -100,8 +100,9 @@ class Lane:
 
     def unwound(self, activity: Activity) -> None:
         """An activity is over for good; the next one in turn begins."""
-        if self.activities.pop(activity.key, None) is None:
-            return
+        if self.activities.get(activity.key) is not activity:
+            return  # it was let go before, and its id may be another request's by now
+        del self.activities[activity.key]
         self.payload_bytes -= activity.payload_bytes
         if activity in self._waiting:
             self._waiting.remove(activity)

@@ -1,4 +1,8 @@
-"""Everything that can go wrong, as types. Each has a `code`, which is what travels on the wire."""
+"""Everything that can go wrong, as types. Each has a `code`, which is what travels on the wire.
+
+A tree of its own, beside that of moebius: the core raises these, and the core must not import a package
+that brings an event loop with it.
+"""
 
 from __future__ import annotations
 

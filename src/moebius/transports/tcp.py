@@ -271,6 +271,8 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this link should be closed at `now`, or None."""
+        if self.partial_since is not None and (self.blocked or self._held):
+            self.partial_since = now  # it is we who do not read
         if self.partial_since is not None and now - self.partial_since > limits.frame_timeout_s:
             return f"a frame was not complete after {limits.frame_timeout_s:g} s"
         waiting = self.buffered_bytes()

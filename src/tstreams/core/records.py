@@ -10,8 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..errors import Corrupt
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from ..items import Buffer
 
 LENGTH_BYTES = 4
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .port import Buffer
+from ..items import Buffer
 
 _BUFFERS_PER_WRITE = 1000
 """The kernel takes 1024 buffers in one call."""

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from ..errors import Corrupt
-from .port import Buffer, Record
+from ..items import Buffer
+from .port import Record
 
 SECTOR_BYTES = 512
 MAGIC = b"TSLEDGER"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ..errors import Unavailable
+from ..items import Buffer
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Record: TypeAlias = Sequence[Buffer]
 """One record, as buffers that are written end to end."""
 

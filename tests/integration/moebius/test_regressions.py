@@ -251,3 +251,38 @@ def test_an_error_passed_on_keeps_its_code(serve: Serve, connect: Connect, addre
     with pytest.raises(Error, match="tomorrow") as caught:
         client.call("upstream")
     assert caught.value.code == "shop_closed"
+
+
+def test_a_large_reply_taken_slowly_excuses_the_frame_behind_it(serve: Serve) -> None:
+    """While the server does not read, because its answer is not taken, no frame can be late."""
+    router = make_router()
+    router.command("large")(lambda request: bytes(12_000_000))
+    server = serve(router, "tcp://127.0.0.1:0", limits=QUICK)
+    with RawClient(server.addresses[0]) as slow:
+        following = slow.frame([CALL, 2, "echo"], b"y" * 100)
+        slow.sock.sendall(slow.frame([CALL, 1, "large"], b"") + following[:20])
+        received = 0
+        while received < 12_000_000:
+            piece = slow.sock.recv(150_000)
+            assert piece, f"closed after {received} bytes"
+            received += len(piece)
+            time.sleep(0.02)
+        slow.sock.sendall(following[20:])
+        while b"y" * 100 not in piece:
+            piece = piece[-200:] + slow.sock.recv(150_000)
+
+
+def test_an_id_may_be_used_again_as_soon_as_it_was_answered(serve: Serve) -> None:
+    router = Router()
+
+    @router.command("twice")
+    def twice(request: Request) -> Iterator[Any]:
+        yield
+        return request.payload
+
+    server = serve(router, "tcp://127.0.0.1:0")
+    with RawClient(server.addresses[0]) as raw:
+        for n in range(500):
+            raw.send([CALL, 1, "twice"], b"%d" % n)
+            assert raw.receive() == ([REPLY, 1], [b"%d" % n])
+        assert server.statistics().inflight == 0
