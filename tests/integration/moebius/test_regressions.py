@@ -257,19 +257,24 @@ def test_a_large_reply_taken_slowly_excuses_the_frame_behind_it(serve: Serve) ->
     """While the server does not read, because its answer is not taken, no frame can be late."""
     router = make_router()
     router.command("large")(lambda request: bytes(12_000_000))
-    server = serve(router, "tcp://127.0.0.1:0", limits=QUICK)
+    limits = Limits(sweep_s=0.05, frame_timeout_s=1.5)
+    server = serve(router, "tcp://127.0.0.1:0", limits=limits)
     with RawClient(server.addresses[0]) as slow:
         following = slow.frame([CALL, 2, "echo"], b"y" * 100)
         slow.sock.sendall(slow.frame([CALL, 1, "large"], b"") + following[:20])
         received = 0
         while received < 12_000_000:
-            piece = slow.sock.recv(150_000)
+            # Slow at first, for longer than the timeout; then quickly to the end.
+            piece = slow.sock.recv(100_000)
             assert piece, f"closed after {received} bytes"
             received += len(piece)
-            time.sleep(0.02)
+            time.sleep(0.03 if received < 6_000_000 else 0)
         slow.sock.sendall(following[20:])
-        while b"y" * 100 not in piece:
-            piece = piece[-200:] + slow.sock.recv(150_000)
+        rest = piece
+        while b"y" * 100 not in rest:
+            piece = slow.sock.recv(100_000)
+            assert piece, "closed before the second answer"
+            rest = rest[-200:] + piece
 
 
 def test_an_id_may_be_used_again_as_soon_as_it_was_answered(serve: Serve) -> None:
