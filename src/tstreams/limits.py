@@ -54,3 +54,33 @@ ENDED_KEPT_MAX = 100_000
 
 STREAMS_CACHED_MAX = 50_000
 """Streams and agents kept in memory; the others are looked up in the index."""
+
+TRANSACTION_BATCHES_MAX = 65_536
+"""Batches of one transaction: a terabyte in full frames. Where they lie is one value of the index."""
+
+FETCH_WANTS_MAX = 1024
+"""Partitions in one request of a reader. Readers of more ask several times, side by side."""
+
+FETCH_BYTES_MAX = 8 * MIB
+"""One answer to a reader, unless a single batch is larger: half a frame, so that what describes the
+batches always fits beside them."""
+
+FETCH_BYTES = 1 * MIB
+"""What a reader asks for at a time if it does not say: enough that the round trip does not count, little
+enough that a reader that stops early has not cost much."""
+
+FETCH_TRANSACTIONS_MAX = 10_000
+"""Transactions in one answer to a reader: bounds what small ones cost."""
+
+FETCH_WAIT_MS_MAX = 30_000
+"""How long the server holds back an empty answer."""
+
+WAITING_FETCHES_MAX = 100_000
+"""Readers of one shard that wait for something to become visible."""
+
+LIST_STREAMS_MAX = 1000
+"""Streams in one answer to a listing; clients page."""
+
+PAYLOAD_CACHE_BYTES = 64 * MIB
+"""Item batches that a shard keeps in memory after they were written: readers that keep up never touch
+the disk."""

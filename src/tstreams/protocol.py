@@ -1,8 +1,12 @@
 """Every message between a tstreams client and a server, in one place.
 
-A request is one moebius call: its command is the message's class name, the first part is the message in
+A request is one moebius call. Its command is the shard's number, a colon, and the message's class name
+(`0:Instant`); `Describe` alone is asked of the node and has no number. The first part is the message in
 MessagePack, and an item batch, if there is one, is the second. Requests that change anything carry the
 session and a sequence number in it: sent again, they take effect once.
+
+A reply is one message too; that to a `Fetch` has the item batches as its second part, end to end. A reply
+begins with a tag, so that a shard can keep answers of all kinds and give them again.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ class OpenSession(Message, frozen=True):
     """Begin a session: the frame in which requests are recognised when they are sent again."""
 
 
-class SessionOpened(Message, frozen=True):
+class SessionOpened(Message, frozen=True, tag=1):
     """The answer to `OpenSession`."""
 
     session: Id
@@ -84,7 +88,7 @@ class PurgeStream(Change, frozen=True):
     before_id: Id
 
 
-class StreamInfo(Message, frozen=True):
+class StreamInfo(Message, frozen=True, tag=2):
     """A stream, in replies."""
 
     id: Id
@@ -106,7 +110,7 @@ class OpenAgent(Change, frozen=True):
     name: str
 
 
-class AgentOpened(Message, frozen=True):
+class AgentOpened(Message, frozen=True, tag=3):
     """The answer to `OpenAgent`."""
 
     agent: Id
@@ -170,10 +174,119 @@ class CancelTransactions(Change, frozen=True):
     transactions: list[Id]
 
 
-class Done(Message, frozen=True):
+class Done(Message, frozen=True, tag=4):
     """It is done. `id`: of the transaction that was opened, where one was."""
 
     id: Id = 0
+
+
+# Reading. Nothing here changes anything, so nothing is numbered.
+
+
+class Describe(Message, frozen=True):
+    """What node is this, and which shards does it serve?"""
+
+
+class NodeInfo(Message, frozen=True, tag=5):
+    """The answer to `Describe`."""
+
+    version: str
+    shards: list[Count]
+
+
+class GetStream(Message, frozen=True):
+    """A stream by its name; the answer is a `StreamInfo`."""
+
+    name: str
+
+
+class ListStreams(Message, frozen=True):
+    """Streams in the order of their names: those that begin with `prefix` and come after `after`."""
+
+    prefix: str
+    after: str
+    limit: Count
+
+
+class StreamList(Message, frozen=True, tag=6):
+    """The answer to `ListStreams`. `more`: there are others behind the last of these."""
+
+    streams: list[StreamInfo]
+    more: bool
+
+
+class GetPositions(Message, frozen=True):
+    """Where a reader of this name stands, and what `newest` means now."""
+
+    stream: Id
+    reader: str
+
+
+class Positions(Message, frozen=True, tag=7):
+    """The answer to `GetPositions`.
+
+    `next_id`: every transaction opened from now on has this id or a greater one. `heads`: (partition, id)
+    of the first open transaction, where there is one: newest begins there. `saved`: (partition, id) of
+    the last transaction that the reader has checkpointed.
+    """
+
+    next_id: Id
+    heads: list[tuple[Count, Id]]
+    saved: list[tuple[Count, Id]]
+
+
+class Want(Message, frozen=True):
+    """What a reader wants of one partition: ids in [from_id, to_id].
+
+    `first_batch` leaves out the first batches of the transaction `from_id`: how to go on in the middle of
+    one that is larger than a reply.
+    """
+
+    partition: Count
+    from_id: Id
+    to_id: Id = ID_MAX
+    first_batch: Count = 0
+
+
+class Fetch(Message, frozen=True):
+    """Visible transactions, whole or in chunks, of one or many partitions.
+
+    If there are none the answer waits for the first to become visible, up to `wait_ms`. `bytes_max`
+    bounds the answer, but one batch comes at least.
+    """
+
+    stream: Id
+    wants: list[Want]
+    bytes_max: Count
+    wait_ms: Count = 0
+
+
+class FetchLast(Message, frozen=True):
+    """The last visible transaction of a partition; the answer is a `Fetched` with one or none."""
+
+    stream: Id
+    partition: Count
+    bytes_max: Count
+
+
+class FetchedTransaction(Message, frozen=True):
+    """One transaction, or a part of it: batches [first_batch, first_batch + len(sizes)) of `batches`."""
+
+    partition: Count
+    id: Id
+    items: Id
+    batches: Count
+    first_batch: Count
+    sizes: list[Count]
+
+
+class Fetched(Message, frozen=True, tag=8):
+    """The answer to `Fetch` and `FetchLast`; the batches follow as the second part, in this order.
+
+    Transactions of one partition come in the order of their ids, without a gap.
+    """
+
+    transactions: list[FetchedTransaction]
 
 
 ChangeRequest: TypeAlias = (
@@ -189,4 +302,13 @@ ChangeRequest: TypeAlias = (
     | Commit
     | CancelTransactions
 )
+ReadRequest: TypeAlias = GetStream | ListStreams | GetPositions | Fetch | FetchLast
 Reply: TypeAlias = SessionOpened | StreamInfo | AgentOpened | Done
+"""What a change is answered with."""
+AnyReply: TypeAlias = Reply | NodeInfo | StreamList | Positions | Fetched
+
+_encoder = msgspec.msgpack.Encoder()
+_reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
+
+encode = _encoder.encode
+decode_reply = _reply_decoder.decode
