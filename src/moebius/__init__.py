@@ -28,7 +28,7 @@ from .limits import Limits
 from .messages import Payload
 from .peer import Peer
 from .peers import Peers
-from .request import Request
+from .request import LATER, Request
 from .router import Router, Strategy
 from .security import CurveClient, CurveServer, curve_keypair
 from .server import Server
@@ -37,6 +37,7 @@ from .transports.link import Credentials
 from .workers import Pool, WorkerRequest
 
 __all__ = [
+    "LATER",
     "BadRequest",
     "Busy",
     "Cancelled",

@@ -88,6 +88,12 @@ class Activity:
             self._peer.failed(self.request, error)
         self._lane.unwound(self)
 
+    def hand_over(self) -> None:
+        """The handler will answer later: give the turn back."""
+        self._end()
+        self._peer.postpone(self.request)
+        self._lane.unwound(self)
+
     def cancel(self, error: Error | None) -> None:
         """End it now; the client is told `error`, if any. The handler's `finally` blocks run."""
         if self.ended:

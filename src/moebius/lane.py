@@ -10,7 +10,7 @@ from .activity import Activity
 from .drive import dispose, is_unfinished
 from .errors import BadRequest, Busy, Error, Overloaded, Replaced, TooLarge
 from .messages import NO_RESPONSE, Call, Parts
-from .request import Request
+from .request import LATER, Request
 from .router import Command, Strategy
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Lane:
             name = self.turn.command.name
             self._refuse(call, Busy(f"{name!r} is still running for this client"))
             return
-        if self._refused(call, parts):
+        if self.refused(call, parts):
             return
         in_turn = strategy is not Strategy.PARALLEL
         if strategy is Strategy.REPLACE and self.turn is not None:
@@ -72,7 +72,7 @@ class Lane:
         self, command: Command, request: Request, call: Call, produced: Any, in_turn: bool
     ) -> None:
         """A request that was begun at once did not finish at once: drive it, unless it is too much."""
-        if self._refused(call, request.parts):
+        if self.refused(call, request.parts):
             dispose(produced)
             return
         activity = self._admit(command, request, call, in_turn)
@@ -121,14 +121,20 @@ class Lane:
                 self._begin(following)
         self._advancing = False
 
-    def _refused(self, call: Call, parts: Parts) -> bool:
+    def refused(self, call: Call, parts: Parts) -> bool:
         """Refuse a request that is over a limit, or whose id is in use."""
-        limits = self._peer.limits
+        peer, limits = self._peer, self._peer.limits
+        later = peer.later
         refusal: Error
-        if self.live >= limits.inflight_max or len(self.activities) >= 2 * limits.inflight_max:
+        if (
+            self.live + later >= limits.inflight_max
+            or len(self.activities) + later >= 2 * limits.inflight_max
+        ):
             text = f"{limits.inflight_max} requests of this client are in flight already"
             refusal = Overloaded(text)
-        elif self.payload_bytes + sum(map(len, parts)) > limits.inflight_bytes_max:
+        elif (
+            self.payload_bytes + peer.later_bytes + sum(map(len, parts)) > limits.inflight_bytes_max
+        ):
             text = f"requests in flight would be over {limits.inflight_bytes_max} bytes"
             refusal = TooLarge(text)
         elif call.id != NO_RESPONSE and call.id in self.activities:
@@ -167,5 +173,7 @@ class Lane:
             return
         if is_unfinished(produced):
             activity.run(produced)
+        elif produced is LATER:
+            activity.hand_over()
         else:
             activity.finish(produced)

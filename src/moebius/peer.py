@@ -45,7 +45,7 @@ from .messages import (
     Welcome,
     as_parts,
 )
-from .request import Request
+from .request import LATER, Request
 from .router import STRATEGIES, Strategy
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Peer:
         "identity",
         "lane",
         "last_seen_at",
+        "later",
+        "later_bytes",
         "limits",
         "link",
         "loop",
@@ -109,6 +111,9 @@ class Peer:
         self.last_seen_at = server.loop.time()
         self.seen = False
         self.lane = Lane(self)
+        self.later = 0
+        """Requests whose handlers returned `LATER` and have not answered yet."""
+        self.later_bytes = 0
         self._commands = server.router.commands
         self._response_bytes_max = self.limits.frame_bytes_max - self.limits.header_bytes_max
         self._ready = self.admitted
@@ -167,7 +172,7 @@ class Peer:
     @property
     def inflight(self) -> int:
         """Its requests that run or wait."""
-        return len(self.lane.activities)
+        return len(self.lane.activities) + self.later
 
     def __repr__(self) -> str:
         return f"<client {self.id}{' ' + self.name if self.name else ''}>"
@@ -232,6 +237,8 @@ class Peer:
         if command.pool is not None or (in_turn and lane.turn is not None):
             lane.take(command, call, parts, strategy)
             return
+        if self.later and lane.refused(call, parts):
+            return
         # Nobody has to wait: what finishes at once never becomes an activity.
         request = Request(self, call, parts)
         try:
@@ -246,10 +253,25 @@ class Peer:
         ):
             self.counts.replies += 1
             self.link.send(Reply(call.id), (produced,))
+        elif produced is LATER:
+            self.postpone(request)
         elif is_unfinished(produced):
             lane.adopt(command, request, call, produced, in_turn)
         else:
             self.answer(request, produced)
+
+    def postpone(self, request: Request) -> None:
+        """A handler will answer later, unless it has done so already."""
+        if request.unanswered:
+            self.later += 1
+            self.later_bytes += sum(map(len, request.parts))
+            request.postponed = True
+
+    def no_longer_later(self, request: Request) -> None:
+        """A request that was postponed is about to be answered."""
+        if request.postponed:
+            self.later -= 1
+            self.later_bytes -= sum(map(len, request.parts))
 
     def answer(self, request: Request, result: Any) -> None:
         """Send a request's last response: the handler's result, or just that there is no more."""

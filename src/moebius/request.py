@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from .errors import Closed
 from .messages import Call, Parts, as_bytes
 
 if TYPE_CHECKING:
@@ -12,10 +13,23 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+class _Later:
+    """The type of `LATER`."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = _Later()
+"""Return this from a plain function that will answer later, by `request.answer` or `request.fail`. The
+request's turn is over when the function returns; only its answer is still to come. So many requests can be
+taken in order and answered together, without a task for each."""
+
+
 class Request:
     """One request: its payload, who sent it, and how much time is left for it."""
 
-    __slots__ = ("_call", "client", "expires_at", "parts")
+    __slots__ = ("_call", "_open", "client", "expires_at", "parts", "postponed")
 
     def __init__(self, client: Peer, call: Call, parts: Parts) -> None:
         self.client = client
@@ -25,6 +39,8 @@ class Request:
         self.expires_at = time.monotonic() + call.deadline_ms / 1000 if call.deadline_ms else None
         """When the caller stops waiting, on the clock of `time.monotonic`; None if it never does."""
         self._call = call
+        self._open = True
+        self.postponed = False
 
     @property
     def id(self) -> int:
@@ -56,6 +72,31 @@ class Request:
         if self.expires_at is None:
             return None
         return max(0.0, self.expires_at - time.monotonic())
+
+    def answer(self, result: Any = None) -> None:
+        """The answer to a request whose handler returned `LATER`: what it would have returned.
+
+        Belongs to the server's thread. Nothing happens if the client is gone. `Closed` if it was
+        answered before.
+        """
+        self._close()
+        self.client.answer(self, result)
+
+    def fail(self, error: BaseException) -> None:
+        """The other way to end a request whose handler returned `LATER`: as if it had raised this."""
+        self._close()
+        self.client.failed(self, error)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether `answer` or `fail` is still to be called."""
+        return self._open
+
+    def _close(self) -> None:
+        if not self._open:
+            raise Closed(f"{self!r} has been answered already")
+        self._open = False
+        self.client.no_longer_later(self)
 
     def __repr__(self) -> str:
         return f"<Request {self.id} {self.command!r} from {self.client!r}>"

@@ -58,6 +58,7 @@ class Router:
         self.commands: dict[str, Command] = {}
         self.background_tasks: list[BackgroundTask] = []
         self.start_hooks: list[BackgroundTask] = []
+        self.stop_hooks: list[BackgroundTask] = []
         self.error_hooks: list[ErrorHook] = []
         self.connect_hooks: list[PeerHook] = []
         self.disconnect_hooks: list[PeerHook] = []
@@ -75,7 +76,7 @@ class Router:
         It is called with a `Request`. What it returns or yields are the responses: bytes-like
         objects, or tuples of them; None is no response. In generators you may also yield
         `sleep(s)`, another generator (which runs first, and whose result comes back), or an
-        awaitable.
+        awaitable. A plain function may return `LATER` and answer when it likes.
 
         `strategy`: what a request does while another one of its client runs. If you name one, it is
         binding; if not, it is QUEUE and a caller may ask for another.
@@ -109,6 +110,11 @@ class Router:
         self.start_hooks.append(hook)
         return hook
 
+    def on_stop(self, hook: F) -> F:
+        """Call this with the `Server` when it begins to stop: the place to end what waits for long."""
+        self.stop_hooks.append(hook)
+        return hook
+
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Call this with (request or None, exception) when a handler or background task fails."""
         self.error_hooks.append(hook)
@@ -132,6 +138,7 @@ class Router:
             self.commands[prefix + name] = replace(command, name=prefix + name)
         self.background_tasks.extend(other.background_tasks)
         self.start_hooks.extend(other.start_hooks)
+        self.stop_hooks.extend(other.stop_hooks)
         self.error_hooks.extend(other.error_hooks)
         self.connect_hooks.extend(other.connect_hooks)
         self.disconnect_hooks.extend(other.disconnect_hooks)

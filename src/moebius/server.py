@@ -134,6 +134,8 @@ class Server:
         begun = sum(peer.inflight for peer in clients)
         for peer in clients:
             peer.wind_down()
+        for hook in self.router.stop_hooks:
+            self._call_hook(hook, self)
         deadline = self.loop.time() + (self.limits.stop_grace_s if grace_s is None else grace_s)
         while self._inflight() and self.loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -298,9 +300,9 @@ class Server:
             for hook in self.router.disconnect_hooks:
                 self._call_hook(hook, peer)
 
-    def _call_hook(self, hook: Callable[[Peer], None], peer: Peer) -> None:
+    def _call_hook(self, hook: Callable[[Any], Any], subject: Peer | Server) -> None:
         try:
-            hook(peer)
+            hook(subject)
         except Exception as error:
             self.report(None, error)
 
