@@ -84,3 +84,29 @@ LIST_STREAMS_MAX = 1000
 PAYLOAD_CACHE_BYTES = 64 * MIB
 """Item batches that a shard keeps in memory after they were written: readers that keep up never touch
 the disk."""
+
+# What a client keeps to.
+
+CLIENT_TIMEOUT_S = 30.0
+"""The deadline of a call if the user names none: longer than a server takes to start again."""
+
+CLIENT_CLOSE_TIMEOUT_S = 5.0
+"""How long closing waits for the server. What it was not told ends with its lease."""
+
+CLIENT_WINDOW_BYTES = 32 * MIB
+"""Batches that a client has under way. A server takes 64 MiB of one connection and refuses more."""
+
+CLIENT_WINDOW_REQUESTS = 4096
+"""Requests that a client has under way. What is begun later waits behind them, keepalives too."""
+
+SEND_BATCH_BYTES = 256 * KIB
+"""Items of a transaction that the client gathers before it sends them as one batch."""
+
+TRANSACTION_SENDS_MAX = 16
+"""Batches of one transaction under way: enough to fill the way to the server."""
+
+BETWEEN_BYTES_MAX = 1024 * MIB
+"""What `between` puts into one list. Whoever wants more reads it bit by bit."""
+
+KEEPALIVE_S_MAX = SESSION_TTL_MS / 1000 / 5
+"""The longest pause between two keepalives, also if no transaction is open."""

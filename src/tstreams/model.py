@@ -7,10 +7,13 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .errors import BadRequest, TooLarge
 from .limits import DESCRIPTION_BYTES_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, STREAM_TTL_MS_MIN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Ttl: TypeAlias = float | int | str | timedelta
 """Seconds, a `timedelta`, or text such as "90s", "15m", "12h", "7d"."""
@@ -62,8 +65,18 @@ class Stream:
     partitions: int
     ttl: timedelta
     description: str = ""
-    schema: bytes | None = None
+    schema_bytes: bytes | None = None
     """The serialised Arrow schema, if the stream has one."""
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The Arrow schema, if the stream has one. Needs pyarrow."""
+        if self.schema_bytes is None:
+            return None
+        import pyarrow as pa
+        import pyarrow.ipc
+
+        return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
 
 
 class Anchor(Enum):

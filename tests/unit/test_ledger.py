@@ -21,7 +21,11 @@ SMALL = 16 * 1024
 
 
 def contents(log: LocalLog, start: int = 0) -> list[bytes]:
-    return [bytes(record) for _, record in log.scan(start)]
+    return [bytes(record) for _, record in entries(log, start)]
+
+
+def entries(log: LocalLog, start: int = 0) -> list[tuple[int, memoryview]]:
+    return [entry for _, group in log.scan(start) for entry in group]
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
@@ -34,7 +38,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         joined = b"".join(record)
         assert bytes(log.read(position, len(joined))) == joined
     assert contents(log) == [b"".join(record) for record in records]
-    assert [position for position, _ in log.scan(0)] == positions
+    assert [position for position, _ in entries(log)] == positions
     log.close()
     again = LocalLog(RealFolder(tmp_path))
     assert contents(again) == [b"".join(record) for record in records]
@@ -64,7 +68,7 @@ def test_ledgers_roll_by_size_and_age_and_are_trimmed_whole(tmp_path: Path) -> N
     log.append([[b"late"]], 11 * 60 * 1000)
     assert len(log.ledgers()) == by_size + 1
     ids = [ledger.id for ledger in log.ledgers()]
-    kept = [record for position, record in log.scan(0) if split_position(position)[0] > ids[1]]
+    kept = [record for position, record in entries(log) if split_position(position)[0] > ids[1]]
     kept = [bytes(record) for record in kept]
     log.trim(ids[:2])
     log.trim(ids[:2])
@@ -189,7 +193,7 @@ class CrashingLog(RuleBasedStateMachine):
         assert self.log is not None
         ledgers = self.log.ledgers()
         if len(ledgers) > 1:
-            inside = [p for p, _ in self.log.scan(0) if split_position(p)[0] == ledgers[0].id]
+            inside = [p for p, _ in entries(self.log) if split_position(p)[0] == ledgers[0].id]
             self.log.trim([ledgers[0].id])
             self.trimmed += len(inside)
 

@@ -46,8 +46,12 @@ class OpenTransactionState:
     partition: int
     agent: int
     lease_ms: int
-    expires_at_ms: int
+    expires_at_ms: int = 0
+    """When its lease runs out, or the stream's ttl, whichever comes first."""
     items: int = 0
+    batches: int = 0
+    unfinished: bool = False
+    """The last batch is a piece of an item whose other pieces are still to come."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,8 @@ class Session:
     acked: int = 0
     expires_at_ms: int = 0
     replies: dict[int, Reply | Error] = field(default_factory=dict)
+    agents: set[int] = field(default_factory=set)
+    """The agents that it opened and that still hold their names."""
 
 
 class Facts(Protocol):

@@ -27,9 +27,11 @@ class SessionBegun(Record, frozen=True, tag=1):
 
 
 class SessionsEnded(Record, frozen=True, tag=2):
-    """Sessions ended, or were not heard of for too long."""
+    """Sessions were not heard of for too long; their agents end with them, and what those had open."""
 
     sessions: list[int]
+    agents: list[int]
+    expired: list[int]
 
 
 class StreamCreated(Record, frozen=True, tag=3):
@@ -97,6 +99,8 @@ class ItemsSent(Record, frozen=True, tag=10):
     """Items of an open transaction; the batch follows."""
 
     transaction: int
+    stream: int
+    partition: int
     count: int
 
 
@@ -128,6 +132,18 @@ class Ended(Record, frozen=True, tag=13):
     expired: bool
 
 
+class Moved(Record, frozen=True, tag=14):
+    """A batch was copied forward, out of a ledger in which little is alive; the batch follows.
+
+    `number` says which of its transaction's batches it is.
+    """
+
+    transaction: int
+    stream: int
+    partition: int
+    number: int
+
+
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
@@ -142,6 +158,7 @@ AnyRecord: TypeAlias = (
     | InstantMade
     | Committed
     | Ended
+    | Moved
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -12,6 +12,7 @@ from ..limits import (
     LEASE_MS_MIN,
     OPEN_TRANSACTIONS_MAX,
     SCHEMA_BYTES_MAX,
+    TRANSACTION_BATCHES_MAX,
 )
 from ..model import check_description, check_name, check_partitions, check_stream_ttl
 from ..protocol import (
@@ -180,10 +181,24 @@ class Rules:
         transaction = self._open(now_ms, request.transaction)
         if transaction.agent != agent.id:
             raise BadRequest(f"transaction {request.transaction} belongs to another producer")
-        return ItemsSent(request.session, request.sequence, transaction.id, items)
+        if transaction.batches >= TRANSACTION_BATCHES_MAX:
+            raise TooLarge(
+                f"transaction {request.transaction} has {TRANSACTION_BATCHES_MAX} batches already: "
+                "send more items at a time"
+            )
+        return ItemsSent(
+            request.session,
+            request.sequence,
+            transaction.id,
+            transaction.stream,
+            transaction.partition,
+            items,
+        )
 
     def _instant(self, now_ms: int, request: Instant, items: int) -> AnyRecord:
         agent = self._producer(request.agent, request.partition)
+        if items == 0:
+            raise BadRequest("an instant transaction holds at least one whole item")
         return InstantMade(
             request.session,
             request.sequence,
@@ -199,7 +214,11 @@ class Rules:
         full: list[int] = []
         empty: list[int] = []
         for transaction in self._mine(now_ms, agents, request.transactions):
-            (full if transaction.items else empty).append(transaction.id)
+            if transaction.unfinished:
+                raise BadRequest(
+                    f"transaction {transaction.id} ends in the middle of an item: send its other pieces"
+                )
+            (full if transaction.batches else empty).append(transaction.id)
         positions = []
         for position in request.positions:
             reader = agents.get(position.agent)

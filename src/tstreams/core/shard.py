@@ -16,6 +16,9 @@ from .rules import Rules
 from .state import State
 from .transitions import Transitions
 
+_SESSIONS_EVERY_MS = 10_000
+"""How often silent sessions are looked for: they may live a little longer, and there may be many."""
+
 
 class Shard:
     """A shard's state, and all that can happen to it."""
@@ -24,6 +27,7 @@ class Shard:
         self.state = State(facts, last_id, last_number, now_ms)
         self._rules = Rules(self.state)
         self._transitions = Transitions(self.state)
+        self._sessions_due_ms = 0
 
     def handle(
         self, now_ms: int, request: Change, items: int = 0
@@ -69,19 +73,25 @@ class Shard:
 
     def keep_alive(self, now_ms: int, request: KeepAlive) -> None:
         """Extend a session and the leases of what it has open. Nothing of this is logged."""
-        self._session(now_ms, request.session, request.acked)
-        self.state.extend_leases(request.session, now_ms)
+        session = self._session(now_ms, request.session, request.acked)
+        self.state.extend_leases(session, now_ms)
 
     def tick(self, now_ms: int) -> list[AnyRecord]:
         """What the passing of time changes: leases and sessions that ran out."""
         records: list[AnyRecord] = []
         if expired := self.state.take_expired(now_ms):
             records.append(Ended(0, 0, expired, True))
+            self.apply(now_ms, records[-1])
+        if now_ms < self._sessions_due_ms:
+            return records
+        self._sessions_due_ms = now_ms + _SESSIONS_EVERY_MS
         sessions = self.state.sessions.values()
-        if silent := [session.id for session in sessions if session.expires_at_ms <= now_ms]:
-            records.append(SessionsEnded(0, 0, silent))
-        for record in records:
-            self.apply(now_ms, record)
+        if silent := [session for session in sessions if session.expires_at_ms <= now_ms]:
+            agents = sorted(agent for session in silent for agent in session.agents)
+            left_open = [it for agent in agents for it in self.state.open_of(agent)]
+            ids = [session.id for session in silent]
+            records.append(SessionsEnded(0, 0, ids, agents, left_open))
+            self.apply(now_ms, records[-1])
         return records
 
     def _session(self, now_ms: int, session_id: int, acked: int) -> Session:
@@ -99,10 +109,12 @@ class Shard:
 def _repeated(session: Session, sequence: int) -> Reply:
     """The answer to a request that was handled before."""
     answer = session.replies.get(sequence)
+    if sequence <= session.acked:
+        raise InvalidState(f"request {sequence} came again after its answer was acknowledged")
     if answer is None:
-        raise InvalidState(
-            f"request {sequence} came again after its answer was acknowledged, or out of order"
-        )
+        # What took effect has an answer, until that was acknowledged. So this one did not: it was
+        # refused, and the reason is forgotten since a restart, or it came out of order.
+        raise InvalidState(f"request {sequence} was refused before, or came out of order")
     if isinstance(answer, Error):
         raise answer
     return answer

@@ -28,6 +28,8 @@ class State:
         self.open: dict[int, OpenTransactionState] = {}
         self.heads: dict[tuple[int, int], dict[int, None]] = {}
         self.sessions: dict[int, Session] = {}
+        self.stirred: set[tuple[int, int]] = set()
+        """Partitions in which something may have become visible. Whoever tells readers empties it."""
         self.ended: dict[int, type[Error]] = {}
         """Why recent transactions ended: what a late caller is told."""
         self._streams: dict[int, StreamState | None] = {}
@@ -104,6 +106,9 @@ class State:
     def remember_agent(self, agent: Agent) -> None:
         """An agent took its name."""
         self._agents[agent.id] = agent
+        session = self.sessions.get(agent.session)
+        if session is not None:
+            session.agents.add(agent.id)
         self._holders[agent.kind, agent.stream, agent.name] = agent.id
 
     def forget_agent(self, agent_id: int) -> None:
@@ -111,6 +116,9 @@ class State:
         agent = self.agent(agent_id)
         self._agents[agent_id] = None
         if agent is not None:
+            session = self.sessions.get(agent.session)
+            if session is not None:
+                session.agents.discard(agent_id)
             key = (agent.kind, agent.stream, agent.name)
             if self._holders.get(key) == agent_id:
                 self._holders[key] = None
@@ -149,8 +157,13 @@ class State:
             None
         )
         self._open_of_agent.setdefault(transaction.agent, set()).add(transaction.id)
-        transaction.expires_at_ms = now_ms + transaction.lease_ms
+        self._extend(transaction, now_ms)
         heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
+
+    def _extend(self, transaction: OpenTransactionState, now_ms: int) -> None:
+        """Its lease begins anew, but its data would not outlive the stream's ttl."""
+        dies_at_ms = transaction.id // IDS_PER_MS + self.stream(transaction.stream).ttl_ms
+        transaction.expires_at_ms = min(now_ms + transaction.lease_ms, dies_at_ms)
 
     def release(self, transaction_id: int, reason: type[Error]) -> OpenTransactionState:
         """A transaction is open no more."""
@@ -165,20 +178,29 @@ class State:
         if not mine:
             del self._open_of_agent[transaction.agent]
         self.ended[transaction_id] = reason
+        self.stirred.add(key)
         return transaction
 
-    def extend_leases(self, session_id: int, now_ms: int) -> None:
+    def extend_leases(self, session: Session, now_ms: int) -> None:
         """A client is there: what its agents have open lives on."""
-        for agent_id, transactions in self._open_of_agent.items():
-            agent = self.agent(agent_id)
-            if agent is not None and agent.session == session_id:
-                for transaction_id in transactions:
+        for agent_id in session.agents & self._open_of_agent.keys():
+            for transaction_id in self._open_of_agent[agent_id]:
+                self._extend(self.open[transaction_id], now_ms)
+
+    def ttl_changed(self, stream: StreamState) -> None:
+        """A stream got another ttl: what is open in it may have to end sooner."""
+        for (stream_id, _), head in self.heads.items():
+            if stream_id == stream.id:
+                for transaction_id in head:
                     transaction = self.open[transaction_id]
-                    transaction.expires_at_ms = now_ms + transaction.lease_ms
+                    dies_at_ms = transaction.id // IDS_PER_MS + stream.ttl_ms
+                    if dies_at_ms < transaction.expires_at_ms:
+                        transaction.expires_at_ms = dies_at_ms
+                        heapq.heappush(self._leases, (dies_at_ms, transaction_id))
 
     def take_expired(self, now_ms: int) -> list[int]:
         """The open transactions whose lease has run out, in order of their ids."""
-        expired = []
+        expired = set()  # a transaction may stand in the heap more than once
         while self._leases and self._leases[0][0] <= now_ms:
             _, transaction_id = heapq.heappop(self._leases)
             transaction = self.open.get(transaction_id)
@@ -187,5 +209,5 @@ class State:
             if transaction.expires_at_ms > now_ms:
                 heapq.heappush(self._leases, (transaction.expires_at_ms, transaction_id))
             else:
-                expired.append(transaction_id)
+                expired.add(transaction_id)
         return sorted(expired)

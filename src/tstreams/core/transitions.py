@@ -16,6 +16,7 @@ from .records import (
     Ended,
     InstantMade,
     ItemsSent,
+    Moved,
     Opened,
     SessionBegun,
     SessionsEnded,
@@ -25,6 +26,9 @@ from .records import (
     StreamPurged,
 )
 from .state import State
+
+WHOLE_STREAM = -1
+"""In `State.stirred`, instead of a partition: the stream is gone."""
 
 
 class Transitions:
@@ -46,6 +50,7 @@ class Transitions:
             InstantMade: self._instant_made,
             Committed: self._committed,
             Ended: self._ended,
+            Moved: self._moved,
         }
 
     def apply(self, now_ms: int, record: AnyRecord) -> None:
@@ -58,8 +63,11 @@ class Transitions:
         self._state.sessions[record.session] = Session(record.session, expires_at_ms=expires_at_ms)
 
     def _sessions_ended(self, now_ms: int, record: SessionsEnded) -> None:
+        self._release(record.expired, Expired)
+        for agent in record.agents:
+            self._state.forget_agent(agent)
         for session in record.sessions:
-            self._state.sessions.pop(session, None)
+            del self._state.sessions[session]
 
     def _stream_created(self, now_ms: int, record: StreamCreated) -> None:
         self._count(record.stream)
@@ -78,10 +86,12 @@ class Transitions:
         stream = self._state.stream(record.stream)
         stream.ttl_ms = record.ttl_ms
         stream.description = record.description
+        self._state.ttl_changed(stream)
 
     def _stream_deleted(self, now_ms: int, record: StreamDeleted) -> None:
         self._release(record.cancelled, InvalidState)
         self._state.forget_stream(self._state.stream(record.stream))
+        self._state.stirred.add((record.stream, WHOLE_STREAM))
 
     def _stream_purged(self, now_ms: int, record: StreamPurged) -> None:
         stream = self._state.stream(record.stream)
@@ -107,15 +117,18 @@ class Transitions:
             record.partition,
             record.agent,
             record.lease_ms,
-            expires_at_ms=0,
         )
         self._state.hold(transaction, now_ms)
 
     def _items_sent(self, now_ms: int, record: ItemsSent) -> None:
-        self._state.open[record.transaction].items += record.count
+        transaction = self._state.open[record.transaction]
+        transaction.items += record.count
+        transaction.batches += 1
+        transaction.unfinished = record.count == 0
 
     def _instant_made(self, now_ms: int, record: InstantMade) -> None:
         self._give_out(record.transaction)
+        self._state.stirred.add((record.stream, record.partition))
 
     def _committed(self, now_ms: int, record: Committed) -> None:
         self._release(record.transactions, InvalidState)
@@ -123,6 +136,9 @@ class Transitions:
 
     def _ended(self, now_ms: int, record: Ended) -> None:
         self._release(record.transactions, Expired if record.expired else InvalidState)
+
+    def _moved(self, now_ms: int, record: Moved) -> None:
+        """Where a batch lies is the index's business."""
 
     def _release(self, transactions: Iterable[int], reason: type[Error]) -> None:
         for transaction in transactions:

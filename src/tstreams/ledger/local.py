@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import Corrupt, InvalidState
-from ..limits import MIB
+from ..limits import KIB, MIB
 from .files import File, Folder
 from .format import (
     GROUP_OVERHEAD_BYTES,
@@ -21,7 +22,9 @@ from .format import (
     sectors_up,
 )
 from .port import (
+    NO_END,
     DiskFull,
+    Group,
     LedgerInfo,
     LogFailed,
     Position,
@@ -29,16 +32,29 @@ from .port import (
     position_of,
     split_position,
 )
+from .shelf import Shelf
 
 LEDGER_BYTES = 64 * MIB
-"""When a ledger is closed and the next begun. Small enough that whole ledgers die soon, large enough
-that there are few of them: a terabyte is 16 000 files."""
+"""When a ledger is closed at the latest and the next begun. Small enough that whole ledgers die soon, large
+enough that there are few of them: a terabyte is 16 000 files."""
+
+SPARE_BYTES_MIN = 1 * MIB
+"""The smallest file that is prepared for a ledger: an idle server takes little room."""
+
+BUSY_MS = 10_000
+"""A ledger that was full within this time is followed by one of twice the size."""
 
 LEDGER_AGE_MS = 10 * 60 * 1000
 """A ledger that has anything in it is closed after this, however small: data that died in it can then
 be removed."""
 
+_GAP_BYTES_MAX = 16 * KIB
+_SPAN_BYTES_MAX = 4 * MIB
+"""Reading what is not wanted, up to so much between two records, is cheaper than another call."""
+
 SPARE = "spare"
+FRESH = "fresh"
+"""A file that becomes a ledger without having been prepared. `prepare` may be busy with the spare one."""
 _SPARE_STEP_BYTES = 4 * MIB
 _SUFFIX = ".ledger"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -49,8 +65,11 @@ class _Ledger:
     """One file of the list. `size` is where its confirmed bytes end."""
 
     head: Head
-    file: File
     size: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.head.ledger_id:012x}{_SUFFIX}"
 
 
 class LocalLog:
@@ -63,16 +82,28 @@ class LocalLog:
     """
 
     def __init__(
-        self, folder: Folder, *, applied: Position = 0, ledger_bytes: int = LEDGER_BYTES
+        self,
+        folder: Folder,
+        *,
+        applied: Position = 0,
+        ledger_bytes: int = LEDGER_BYTES,
+        ledger_age_ms: int = LEDGER_AGE_MS,
     ) -> None:
         """Open the log. `applied` is the end of what an index has taken from it already: that much
         must be there, and the end is looked for from there on."""
         self._folder = folder
+        self._shelf = Shelf(folder)
         self._ledger_bytes = ledger_bytes
+        self._ledger_age_ms = ledger_age_ms
         self._list: list[_Ledger] = []
-        self._writing = False
+        self._current: File | None = None
+        """The file of the last ledger, if we write to it."""
         self._failed: str | None = None
-        self._spare_ready = False
+        self._spare_bytes = 0
+        """How much of the spare file is prepared; 0: there is none."""
+        self._prepared_bytes = 0
+        """How much of the current ledger's file was prepared."""
+        self._next_bytes = min(SPARE_BYTES_MIN, ledger_bytes)
         try:
             self._open_list(applied)
         except BaseException:
@@ -84,11 +115,11 @@ class LocalLog:
     def _open_list(self, applied: Position) -> None:
         names = [name for name in self._folder.names() if name.endswith(_SUFFIX)]
         for name in names:
-            file = self._folder.open(name)
-            self._list.append(_Ledger(Head.decode(file.read(0, SECTOR_BYTES), name), file, 0))
+            head = Head.decode(self._shelf.file(name).read(0, SECTOR_BYTES), name)
+            self._list.append(_Ledger(head, 0))
         self._list.sort(key=lambda ledger: ledger.head.ledger_id)
         for ledger, following in zip(self._list, self._list[1:], strict=False):
-            ledger.size = ledger.file.size()
+            ledger.size = self._file(ledger).size()
             if following.head.previous_id == ledger.head.ledger_id:
                 if following.head.previous_size > ledger.size:
                     raise Corrupt(
@@ -103,9 +134,9 @@ class LocalLog:
         """Find the end of the last ledger: its writer may have died in the middle of a group."""
         ledger_id, offset = split_position(applied)
         at = offset if ledger_id == ledger.head.ledger_id else SECTOR_BYTES
-        if at > ledger.file.size():
+        if at > self._file(ledger).size():
             raise Corrupt(
-                f"ledger {ledger_id:x} ends at {ledger.file.size()}, but the index has taken what "
+                f"ledger {ledger_id:x} ends at {self._file(ledger).size()}, but the index has taken what "
                 f"lies before {at}: the ledger's file was cut"
             )
         while (end := self._group_end(ledger, at)) is not None:
@@ -120,11 +151,11 @@ class LocalLog:
     def _group_end(self, ledger: _Ledger, at: int) -> int | None:
         """Where the whole and undamaged group at `at` ends; None if there is none."""
         ledger_id = ledger.head.ledger_id
-        found = group_at(ledger_id, at, ledger.file.read(at, GROUP_OVERHEAD_BYTES))
+        found = group_at(ledger_id, at, self._file(ledger).read(at, GROUP_OVERHEAD_BYTES))
         if found is None:
             return None
         body, count = found
-        data = memoryview(ledger.file.read(at + GROUP_OVERHEAD_BYTES, body))
+        data = memoryview(self._file(ledger).read(at + GROUP_OVERHEAD_BYTES, body))
         try:
             for _ in decode_group(ledger_id, at, data, count):
                 pass
@@ -134,10 +165,10 @@ class LocalLog:
 
     def _group_behind(self, ledger: _Ledger, at: int) -> int | None:
         """The offset of a group header behind `at`, if there is one."""
-        size = ledger.file.size()
+        size = self._file(ledger).size()
         step = 1 * MIB
         for first in range(sectors_up(at + 1), size, step):
-            data = ledger.file.read(first, step)
+            data = self._file(ledger).read(first, step)
             for inside in range(0, len(data), SECTOR_BYTES):
                 if group_at(ledger.head.ledger_id, first + inside, data, inside) is not None:
                     return first + inside
@@ -151,116 +182,196 @@ class LocalLog:
         if epoch <= newest:
             raise InvalidState(f"epoch {epoch} is not above {newest}, which the log has seen")
         self._begin_ledger(epoch, now_ms)
-        self._writing = True
+
+    @property
+    def epoch(self) -> int:
+        """The greatest epoch that the log has seen."""
+        return max((ledger.head.epoch for ledger in self._list), default=0)
 
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Write the records as one group, and sync."""
-        self._check_writable()
+        file = self._check_writable()
         current = self._list[-1]
-        if current.size > SECTOR_BYTES and (
-            current.size >= self._ledger_bytes or now_ms - current.head.created_ms >= LEDGER_AGE_MS
-        ):
-            self._begin_ledger(current.head.epoch, now_ms)
-            current = self._list[-1]
+        if self._is_full(current, now_ms):
+            self.roll(now_ms)
+            current, file = self._list[-1], self._check_writable()
         ledger_id = current.head.ledger_id
         buffers, offsets, end = encode_group(ledger_id, current.size, records)
         try:
-            current.file.write(buffers, current.size)
-            current.file.sync()
+            file.write(buffers, current.size)
         except OSError as error:
+            if error.errno in _FULL:
+                # What was written of it is a torn tail, and will be written over. Give its room back.
+                with contextlib.suppress(OSError):
+                    file.truncate(max(current.size, self._prepared_bytes))
+                raise DiskFull(f"there is no room in ledger {ledger_id:x}: {error}") from error
             raise self._fail(f"writing to ledger {ledger_id:x} failed", error) from error
+        try:
+            file.sync()
+        except OSError as error:
+            raise self._fail(f"syncing ledger {ledger_id:x} failed", error) from error
         current.size = end
         return [position_of(ledger_id, offset) for offset in offsets]
+
+    def _is_full(self, current: _Ledger, now_ms: int) -> bool:
+        if current.size <= SECTOR_BYTES:
+            return False
+        if current.size >= self._ledger_bytes:
+            return True
+        if now_ms - current.head.created_ms >= self._ledger_age_ms:
+            return True
+        return current.size >= self._prepared_bytes and self._spare_bytes > 0
+
+    def roll(self, now_ms: int) -> None:
+        """Close the current ledger and begin the next, which is larger after a busy one."""
+        self._check_writable()
+        current = self._list[-1]
+        age_ms = now_ms - current.head.created_ms
+        if current.size >= self._prepared_bytes and age_ms < BUSY_MS:
+            self._next_bytes = min(self._next_bytes * 2, self._ledger_bytes)
+        elif age_ms > 10 * BUSY_MS:
+            self._next_bytes = min(SPARE_BYTES_MIN, self._ledger_bytes)
+        self._begin_ledger(current.head.epoch, now_ms)
+
+    @property
+    def wants_spare(self) -> bool:
+        """Whether `prepare` has something to do."""
+        return self._spare_bytes == 0 and self._current is not None and self._failed is None
 
     def prepare(self) -> None:
         """Have an empty file ready for the next ledger. May run in a thread beside `append`.
 
         A file whose blocks were written before needs no journal commit when it is synced: that makes
-        small groups half as fast again.
+        small groups half as fast again. How large it is follows the traffic: see `roll`.
         """
-        if self._spare_ready:
+        if self._spare_bytes:
             return
+        wanted = self._next_bytes
         file = self._folder.open(SPARE, create=True)
         try:
-            for offset in range(0, self._ledger_bytes, _SPARE_STEP_BYTES):
-                file.write([bytes(min(_SPARE_STEP_BYTES, self._ledger_bytes - offset))], offset)
+            for offset in range(0, wanted, _SPARE_STEP_BYTES):
+                file.write([bytes(min(_SPARE_STEP_BYTES, wanted - offset))], offset)
                 file.sync()
+            file.truncate(wanted)  # it may be there from before, and longer
         except OSError as error:
             if error.errno in _FULL:
                 return  # the next ledger will say so, if there is still no room then
             raise
         finally:
             file.close()
-        self._spare_ready = True
+        self._spare_bytes = wanted
 
     def _begin_ledger(self, epoch: int, now_ms: int) -> None:
         """Create the next ledger, and close the one before by writing its length into the new head."""
         last = self._list[-1] if self._list else None
-        ledger_id = last.head.ledger_id + 1 if last else 1
         head = Head(
-            ledger_id,
+            last.head.ledger_id + 1 if last else 1,
             epoch,
             now_ms,
             last.head.ledger_id if last else 0,
             last.size if last else 0,
         )
-        file = self._folder.open(SPARE, create=True)
+        ledger = _Ledger(head, SECTOR_BYTES)
+        name = SPARE if self._spare_bytes else FRESH
+        file = self._folder.open(name, create=True)
         try:
             file.write([head.encode()], 0)
             file.sync()
-            self._folder.rename(SPARE, f"{ledger_id:012x}{_SUFFIX}")
+            self._folder.rename(name, ledger.name)
         except OSError as error:
             file.close()
             if error.errno in _FULL:
                 raise DiskFull(f"there is no room for another ledger: {error}") from error
-            raise self._fail(f"beginning ledger {ledger_id:x} failed", error) from error
-        self._spare_ready = False
-        self._list.append(_Ledger(head, file, SECTOR_BYTES))
+            raise self._fail(f"beginning ledger {head.ledger_id:x} failed", error) from error
+        self._prepared_bytes, self._spare_bytes = self._spare_bytes, 0
+        before, self._current = self._current, file
+        self._list.append(ledger)
         if last is not None:
-            last.file.truncate(last.size)  # what was prepared and not used
+            if before is not None:
+                self._shelf.put(last.name, before)
+            self._file(last).truncate(last.size)  # what was prepared and not used
 
-    def _check_writable(self) -> None:
+    def _check_writable(self) -> File:
         if self._failed is not None:
             raise LogFailed(self._failed)
-        if not self._writing:
+        if self._current is None:
             raise InvalidState("take the log over before writing to it")
+        return self._current
 
     def _fail(self, what: str, error: OSError) -> LogFailed:
         """A write or sync failed: the kernel may have dropped the pages. Never try to sync again."""
         self._failed = f"{what}: {error}. Stop the server, check the disk, and start it again."
+        if self._current is not None and self._list:
+            # The page cache may show what the disk does not hold: nobody may find it there later.
+            with contextlib.suppress(OSError):
+                self._current.truncate(self._list[-1].size)
         return LogFailed(self._failed)
 
     # Reading.
 
     def read(self, position: Position, size: int) -> memoryview:
         """One record."""
-        ledger_id, offset = split_position(position)
+        return self.read_many([(position, size)])[0]
+
+    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
+        """Records that lie close to each other in one ledger are read with one call."""
+        records: list[memoryview] = []
+        at = 0
+        while at < len(wanted):
+            begin, size = wanted[at]
+            end = begin + RECORD_OVERHEAD_BYTES + size
+            until = at + 1
+            while until < len(wanted):
+                position, size = wanted[until]
+                close = end <= position <= end + _GAP_BYTES_MAX  # ledgers lie far apart
+                if not close or position + size - begin > _SPAN_BYTES_MAX:
+                    break
+                end = position + RECORD_OVERHEAD_BYTES + size
+                until += 1
+            records += self._read_span(begin, end, wanted[at:until])
+            at = until
+        return records
+
+    def _read_span(
+        self, begin: Position, end: Position, wanted: Sequence[tuple[Position, int]]
+    ) -> Iterator[memoryview]:
+        ledger_id, offset = split_position(begin)
         ledger = self._ledger(ledger_id)
         if ledger is None:
             raise Corrupt(f"ledger {ledger_id:x} is not there, but a record in it is wanted")
-        data = memoryview(ledger.file.read(offset, RECORD_OVERHEAD_BYTES + size))
-        record = decode_record(ledger_id, offset, data)
-        if len(record) != size:
-            raise Corrupt(f"ledger {ledger_id:x}: the record at offset {offset} has another size")
-        return record
+        data = memoryview(self._file(ledger).read(offset, end - begin))
+        for position, size in wanted:
+            at = position - begin
+            record = decode_record(
+                ledger_id, offset + at, data[at : at + RECORD_OVERHEAD_BYTES + size]
+            )
+            if len(record) != size:
+                raise Corrupt(
+                    f"ledger {ledger_id:x}: the record at offset {offset + at} has another size"
+                )
+            yield record
 
-    def scan(self, start: Position) -> Iterator[tuple[Position, memoryview]]:
-        """All records from this position (where a group begins) on."""
+    def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
+        """All groups from this position on, up to those that begin at `stop`."""
         first_id, offset = split_position(start)
         for ledger in list(self._list):
             ledger_id = ledger.head.ledger_id
             if ledger_id < first_id:
                 continue
             at = max(offset, SECTOR_BYTES) if ledger_id == first_id else SECTOR_BYTES
-            while at < ledger.size:
-                found = group_at(ledger_id, at, ledger.file.read(at, GROUP_OVERHEAD_BYTES))
+            while at < ledger.size and position_of(ledger_id, at) < stop:
+                file = self._file(ledger)
+                found = group_at(ledger_id, at, file.read(at, GROUP_OVERHEAD_BYTES))
                 if found is None:
                     raise Corrupt(f"ledger {ledger_id:x}: the group at offset {at} is damaged")
                 body, count = found
-                data = memoryview(ledger.file.read(at + GROUP_OVERHEAD_BYTES, body))
-                for where, record in decode_group(ledger_id, at, data, count):
-                    yield position_of(ledger_id, where), record
+                data = memoryview(file.read(at + GROUP_OVERHEAD_BYTES, body))
+                records = [
+                    (position_of(ledger_id, where), record)
+                    for where, record in decode_group(ledger_id, at, data, count)
+                ]
                 at = sectors_up(at + GROUP_OVERHEAD_BYTES + body)
+                yield position_of(ledger_id, at), records
 
     @property
     def end(self) -> Position:
@@ -277,7 +388,7 @@ class LocalLog:
                 ledger.head.ledger_id,
                 ledger.head.epoch,
                 ledger.size,
-                not (self._writing and index == last),
+                not (self._current is not None and index == last),
                 ledger.head.created_ms,
             )
             for index, ledger in enumerate(self._list)
@@ -286,23 +397,29 @@ class LocalLog:
     def trim(self, ledger_ids: Iterable[int]) -> None:
         """Delete whole ledgers."""
         doomed = set(ledger_ids)
-        if self._writing and self._list and self._list[-1].head.ledger_id in doomed:
+        if self._current is not None and self._list[-1].head.ledger_id in doomed:
             raise InvalidState(f"ledger {self._list[-1].head.ledger_id:x} is being written to")
         gone = [ledger for ledger in self._list if ledger.head.ledger_id in doomed]
         self._list = [ledger for ledger in self._list if ledger.head.ledger_id not in doomed]
         for ledger in gone:
-            ledger.file.close()
-        self._folder.remove([f"{ledger.head.ledger_id:012x}{_SUFFIX}" for ledger in gone])
+            self._shelf.drop(ledger.name)
+        self._folder.remove([ledger.name for ledger in gone])
 
     def close(self) -> None:
         """Close all files. A writer that stops well cuts off what it had prepared."""
-        if self._writing and self._failed is None:
-            self._list[-1].file.truncate(self._list[-1].size)
-            self._list[-1].file.sync()
-        self._writing = False
-        for ledger in self._list:
-            ledger.file.close()
+        current, self._current = self._current, None
+        if current is not None:
+            if self._failed is None:
+                current.truncate(self._list[-1].size)
+                current.sync()
+            current.close()
+        self._shelf.close()
         self._list.clear()
+
+    def _file(self, ledger: _Ledger) -> File:
+        if self._current is not None and ledger is self._list[-1]:
+            return self._current
+        return self._shelf.file(ledger.name)
 
     def _ledger(self, ledger_id: int) -> _Ledger | None:
         if not self._list:

@@ -26,6 +26,7 @@ Position: TypeAlias = int
 OFFSET_BITS = 40
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 START: Position = 0
+NO_END: Position = 1 << 63
 
 
 def position_of(ledger_id: int, offset: int) -> Position:
@@ -50,6 +51,10 @@ class LogFailed(Unavailable):
     code = "log_failed"
 
 
+Group: TypeAlias = tuple[Position, list[tuple[Position, memoryview]]]
+"""What one append wrote: the position behind it, and its records with theirs."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
     """One ledger of the list."""
@@ -67,14 +72,31 @@ class Log(Protocol):
     def take_over(self, epoch: int, now_ms: int) -> None:
         """Become the writer: shut out all earlier ones and begin a new ledger."""
 
+    @property
+    def epoch(self) -> int:
+        """The greatest epoch that the log has seen."""
+
+    def roll(self, now_ms: int) -> None:
+        """Close the current ledger and begin the next: what is dead in it can then be removed."""
+
+    @property
+    def wants_spare(self) -> bool:
+        """Whether `prepare` has something to do."""
+
+    def prepare(self) -> None:
+        """Do what makes later appends faster. May run in a thread beside `append`."""
+
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Append a group of records, durably. Their positions."""
 
     def read(self, position: Position, size: int) -> memoryview:
         """One record of that size. `Corrupt` if it is not what was written."""
 
-    def scan(self, start: Position) -> Iterator[tuple[Position, memoryview]]:
-        """All confirmed records from this position on, in order."""
+    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
+        """Records of these positions and sizes; those that lie together are read together."""
+
+    def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
+        """All confirmed groups from this position (where a group begins) on, in order."""
 
     @property
     def end(self) -> Position:

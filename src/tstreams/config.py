@@ -1,0 +1,279 @@
+"""What a server can be told: every setting, its bounds, and how its value is written.
+
+Where values come from, and which wins, is in `cli/sources.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from .errors import BadRequest
+from .limits import KIB, MIB, PAYLOAD_CACHE_BYTES
+
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+PREFIX = "TSTREAMS_"
+TOKEN_FILE = "token_file"  # noqa: S105 - the name of a setting
+TOKEN_BYTES_MAX = 4 * KIB
+"""A token travels in the first header of a connection, which may have 8 KiB."""
+LISTEN_MAX = 64
+"""Addresses of one server. Each is a socket that stays open."""
+
+_UNITS: dict[str, dict[str, int]] = {
+    "bytes": {"": 1, "B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB},
+    "seconds": {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400},
+    "count": {"": 1},
+}
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The bounds of a number, both allowed, and what it counts."""
+
+    low: int
+    high: int
+    unit: Literal["bytes", "seconds", "count"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings of a server, checked: `BadRequest` names everything that is wrong."""
+
+    data: Path
+    """The folder that holds everything. It is made if it does not exist. One server at a time."""
+
+    listen: tuple[str, ...] = ("tcp://127.0.0.1:7070",)
+    """The addresses to serve on: tcp://, ipc://, zmq+tcp:// or zmq+ipc://. Port 0 lets the system choose."""
+
+    token: str = field(default="", repr=False)
+    """What clients must show to be let in; empty lets in everyone. There is no flag for it, because flags are seen by everyone on the machine: use token_file, which names a file that holds it."""
+
+    tls_certificate: Path | None = None
+    """The certificate chain (PEM) for tcp:// addresses. Needs tls_key."""
+
+    tls_key: Path | None = None
+    """The certificate's private key (PEM)."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important messages that are logged, to standard error."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object per line for programs."""
+
+    ledger_bytes: Annotated[int, Range(64 * KIB, 16 * GIB, "bytes")] = 64 * MIB
+    """When a ledger is closed and the next begun. Smaller ones give dead data back sooner, larger ones are fewer files: a terabyte is 16 000 of the default size."""
+
+    ledger_age_s: Annotated[float, Range(1, 7 * 86_400, "seconds")] = 600
+    """A ledger that has anything in it is closed after this, however small it is, so that what died in it can be removed."""
+
+    payload_cache_bytes: Annotated[int, Range(0, TIB, "bytes")] = PAYLOAD_CACHE_BYTES
+    """Item batches kept in memory after they were written: readers that keep up never touch the disk."""
+
+    disk_reserve_bytes: Annotated[int, Range(0, TIB, "bytes")] = 0
+    """Room on the disk that is never used: with less than this the server only reads. 0 lets the server choose."""
+
+    clients_max: Annotated[int, Range(1, 1_000_000, "count")] = 20_000
+    """Connections at a time. Each needs a file descriptor: see `ulimit -n`."""
+
+    def __post_init__(self) -> None:
+        values = {name: getattr(self, name) for name in SETTINGS}
+        found = [
+            f"{name}: {problem}"
+            for name, setting in SETTINGS.items()
+            for problem in setting.problems(values[name])
+        ]
+        found += joint_problems(values)
+        if found:
+            raise BadRequest("; ".join(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: how it is called in each place, and what it may be."""
+
+    name: str
+    type: Any
+    default: Any
+    range: Range | None
+    choices: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        """Its flag; the token has none of its own."""
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def key(self) -> str:
+        """What may be given on the command line: the name, but for the token the file that holds it."""
+        return TOKEN_FILE if self.name == "token" else self.name
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it names a file or a folder."""
+        return Path in (self.type, *get_args(self.type))
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no default."""
+        return self.default is MISSING
+
+    def read(self, raw: object, folder: Path) -> Any:
+        """A value as it was written, with its type. `ValueError` says what is wrong."""
+        if self.range is not None:
+            return _read_number(raw, self.range.unit)
+        if self.type == tuple[str, ...]:
+            return _read_list(raw)
+        if not isinstance(raw, str):
+            raise ValueError(f"{raw!r} is not text: put it in quotes")
+        if self.is_path:
+            return folder / Path(raw).expanduser()
+        return raw.lower() if self.choices else raw
+
+    def problems(self, value: Any) -> list[str]:
+        """What is wrong with a value that has its type."""
+        if self.choices and value not in self.choices:
+            return [f"must be one of {', '.join(self.choices)}, not {value!r}"]
+        if self.range is not None:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                return [f"must be a number, not {value!r}"]
+            if not self.range.low <= value <= self.range.high:
+                given = show_number(value, self.range.unit)
+                return [f"must be {show_range(self.range)}, not {given}"]
+        if self.is_path and not isinstance(value, Path) and (self.required or value is not None):
+            return [f"must be a pathlib.Path, not {value!r}"]
+        if self.name == "listen":
+            return _address_problems(value)
+        if self.name == "token":
+            return _token_problems(value)
+        return []
+
+
+def _read_number(raw: object, unit: str) -> float | int:
+    units = _UNITS[unit]
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        number = raw
+    else:
+        found = _NUMBER.fullmatch(raw) if isinstance(raw, str) else None
+        if found is None or found[2] not in units:
+            known = [name for name in units if name]
+            as_in = f" and, if you like, one of {', '.join(known)}" if known else ""
+            raise ValueError(f"{raw!r} is no number: write digits{as_in}")
+        number = float(found[1]) * units[found[2]]
+    if unit != "seconds" and number != int(number):
+        raise ValueError(f"{raw!r} is not whole")
+    return int(number) if number == int(number) else number
+
+
+def _read_list(raw: object) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if isinstance(raw, list | tuple) and all(isinstance(part, str) for part in raw):
+        return tuple(raw)
+    raise ValueError(f"{raw!r} is no list of texts: write for example ['tcp://127.0.0.1:7070']")
+
+
+def _address_problems(value: Any) -> list[str]:
+    # Bring an event loop along: not before they are needed.
+    from moebius.addresses import parse_address
+    from moebius.errors import BadRequest as BadAddress
+
+    if not isinstance(value, tuple) or not 0 < len(value) <= LISTEN_MAX:
+        return [f"must be a tuple of 1 to {LISTEN_MAX} addresses, not {value!r}"]
+    found = []
+    for text in value:
+        try:
+            parse_address(text)
+        except BadAddress as error:
+            found.append(str(error))
+    twice = {text for text in value if value.count(text) > 1 and not text.endswith(":0")}
+    return found + [f"{text} is there more than once" for text in sorted(twice)]
+
+
+def _token_problems(value: Any) -> list[str]:
+    if not isinstance(value, str) or not value.isprintable():
+        return ["must be one line of printable text"]
+    if len(value.encode(errors="replace")) > TOKEN_BYTES_MAX:
+        return [f"must not be longer than {TOKEN_BYTES_MAX} bytes"]
+    return []
+
+
+def joint_problems(values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with settings that are right by themselves."""
+    if (values["tls_certificate"] is None) != (values["tls_key"] is None):
+        missing = "tls_key" if values["tls_key"] is None else "tls_certificate"
+        return [f"{missing} is missing: a certificate and its key go together"]
+    return []
+
+
+def _setting(name: str, hint: Any, default: Any) -> Setting:
+    bounds = next((part for part in get_args(hint)[1:] if isinstance(part, Range)), None)
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    return Setting(name, hint, default, bounds, choices)
+
+
+_hints = get_type_hints(Config, include_extras=True)
+SETTINGS: dict[str, Setting] = {
+    part.name: _setting(part.name, _hints[part.name], part.default) for part in fields(Config)
+}
+"""Every setting by its name, in the order of `Config`."""
+
+
+# For people: what a setting is for, and values as they would write them.
+
+
+@cache
+def descriptions() -> dict[str, str]:
+    """What each setting is for: the text below it in `Config`. Empty where the source is not there."""
+    try:
+        source = inspect.getsource(Config)
+    except OSError:
+        return dict.fromkeys(SETTINGS, "")
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for target, below in pairwise(definition.body):
+        match target, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
+                found[name] = " ".join(str(text).split())
+    return found
+
+
+def show(name: str, value: Any) -> str:
+    """A value as it may be written into the environment; a token only as being there."""
+    bounds = SETTINGS[name].range
+    if value is MISSING or value is None or value in ("", ()):
+        return "(none)"
+    if name == "token":
+        return "(hidden)"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return show_number(value, bounds.unit) if bounds else str(value)
+
+
+def show_number(value: float, unit: str) -> str:
+    """A number with the greatest unit of which it is a whole multiple."""
+    units = {name: size for name, size in _UNITS[unit].items() if name}
+    whole = [name for name, size in units.items() if value and value % size == 0]
+    if whole:
+        return f"{int(value) // units[whole[-1]]}{whole[-1]}"
+    return f"{value:g}s" if unit == "seconds" and value else f"{int(value)}"
+
+
+def show_range(bounds: Range) -> str:
+    """Bounds, in words."""
+    low, high = (show_number(number, bounds.unit) for number in (bounds.low, bounds.high))
+    return f"{low} to {high}"

@@ -1,0 +1,336 @@
+"""How each record of the log changes the index. A group is one batch, together with its position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.facts import Session
+from ..core.records import (
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
+    Committed,
+    Ended,
+    InstantMade,
+    ItemsSent,
+    Moved,
+    Opened,
+    SessionBegun,
+    SessionsEnded,
+    StreamAltered,
+    StreamCreated,
+    StreamDeleted,
+    StreamPurged,
+)
+from ..errors import Error
+from ..limits import STREAMS_CACHED_MAX
+from ..model import IDS_PER_MS
+from . import keys
+from .facts import (
+    IndexFacts,
+    StoredAgent,
+    StoredOpen,
+    StoredSession,
+    StoredStream,
+    decode_agent,
+    decode_stream,
+    encode,
+)
+from .keys import ONE_BATCH, SLOT_MS, Place, transaction_key
+from .live import LiveBytes
+from .store import Store
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open transaction: where it belongs, and where its batches lie."""
+
+    stream: int
+    partition: int
+    items: int = 0
+    places: list[Place] = field(default_factory=list)
+
+
+class Applier:
+    """Turns records into changes of the index.
+
+    Invariant: `_open` holds exactly what the O and D keys say. What a record needs of the index is read
+    from the database, and from `_changed` where this batch has changed it.
+    """
+
+    def __init__(self, store: Store, facts: IndexFacts, live: LiveBytes) -> None:
+        self._store = store
+        self._facts = facts
+        self._live = live
+        self._batch: Any = None
+        self._changed: dict[bytes, bytes | None] = {}
+        self._ttls: dict[int, int] = {}
+        self._last_slots: dict[tuple[int, int], int] = {}
+        self._open: dict[int, _Open] = {}
+        for it in facts.open_transactions():
+            places = [place for place, _ in facts.batches_of_open(it.id)]
+            self._open[it.id] = _Open(it.stream, it.partition, it.items, places)
+        self._by_type: dict[type, Callable[[Any, int, int], None]] = {
+            SessionBegun: self._session_begun,
+            SessionsEnded: self._sessions_ended,
+            StreamCreated: self._stream_created,
+            StreamAltered: self._stream_altered,
+            StreamDeleted: self._stream_deleted,
+            StreamPurged: self._stream_purged,
+            AgentBegun: self._agent_begun,
+            AgentEnded: self._agent_ended,
+            Opened: self._opened,
+            ItemsSent: self._items_sent,
+            InstantMade: self._instant_made,
+            Committed: self._committed,
+            Ended: self._ended,
+            Moved: self._moved,
+        }
+
+    def apply(
+        self,
+        entries: Iterable[tuple[AnyRecord, int, int]],
+        end: int,
+        last_id: int,
+        last_number: int,
+        sessions: Iterable[Session],
+    ) -> None:
+        """Records with their positions and sizes; `end` is the position behind them.
+
+        `sessions` are those that the records belong to: what they may ask for again is stored with what
+        they did.
+        """
+        self._batch = batch = self._store.batch()
+        by_type = self._by_type
+        for record, position, size in entries:
+            by_type[type(record)](record, position, size)
+        for session in sessions:
+            self._put_session(session)
+        self._live.write(batch)
+        batch.put(keys.POSITION, keys.HEAD.pack(end, last_id, last_number))
+        self._store.write(batch)
+        self._changed.clear()
+        if len(self._ttls) > STREAMS_CACHED_MAX:
+            self._ttls.clear()
+        if len(self._last_slots) > STREAMS_CACHED_MAX:
+            self._last_slots.clear()
+
+    def number_of_batch(
+        self, stream: int, partition: int, transaction: int, position: int
+    ) -> int | None:
+        """Which batch of a living transaction lies at this position; None: that batch is dead."""
+        it = self._open.get(transaction)
+        if it is not None:
+            places = it.places
+        else:
+            value = self._store.get(transaction_key(b"T", stream, partition, transaction))
+            if value is None:
+                return None
+            places = keys.unpack_transaction(value)[1]
+        for number, place in enumerate(places):
+            if place.position == position:
+                return number
+        return None
+
+    # The most frequent one first.
+
+    def _instant_made(self, record: InstantMade, position: int, size: int) -> None:
+        stream, partition, transaction = record.stream, record.partition, record.transaction
+        key = transaction_key(b"T", stream, partition, transaction)
+        self._batch.put(key, ONE_BATCH.pack(record.count, 1, position, size))
+        self._live.add(position, size)
+        self._note_death(stream, partition, transaction)
+
+    def _note_death(self, stream: int, partition: int, transaction: int) -> None:
+        """Have somebody look at this partition when this transaction dies."""
+        ttl_ms = self._ttls.get(stream)
+        if ttl_ms is None:
+            ttl_ms = self._ttls[stream] = self._stream(stream).ttl_ms
+        slot = (transaction // IDS_PER_MS + ttl_ms) // SLOT_MS + 1
+        if self._last_slots.get((stream, partition)) != slot:
+            self._last_slots[stream, partition] = slot
+            self._batch.put(keys.slot_key(slot, stream, partition), b"")
+
+    # Sessions.
+
+    def _session_begun(self, record: SessionBegun, position: int, size: int) -> None:
+        self._put(keys.session_key(record.session), encode(StoredSession(0, 0, {})))
+
+    def _sessions_ended(self, record: SessionsEnded, position: int, size: int) -> None:
+        self._drop_open(record.expired)
+        for agent in record.agents:
+            self._drop_agent(agent)
+        for session in record.sessions:
+            self._delete(keys.session_key(session))
+
+    def _put_session(self, session: Session) -> None:
+        replies = {n: it for n, it in session.replies.items() if not isinstance(it, Error)}
+        stored = StoredSession(session.last, session.acked, replies)
+        self._batch.put(keys.session_key(session.id), encode(stored))
+
+    # Streams.
+
+    def _stream_created(self, record: StreamCreated, position: int, size: int) -> None:
+        self._put(keys.name_key(record.name), record.stream.to_bytes(8, "big"))
+        self._put_stream(
+            record.stream,
+            StoredStream(
+                record.name,
+                record.partitions,
+                record.ttl_ms,
+                record.description,
+                record.schema,
+                0,
+            ),
+        )
+
+    def _stream_altered(self, record: StreamAltered, position: int, size: int) -> None:
+        old = self._stream(record.stream)
+        new = StoredStream(
+            old.name,
+            old.partitions,
+            record.ttl_ms,
+            record.description,
+            old.schema,
+            old.purged_before,
+        )
+        self._put_stream(record.stream, new)
+        if new.ttl_ms < old.ttl_ms:
+            self._look_soon(record.stream, old.partitions)
+
+    def _stream_purged(self, record: StreamPurged, position: int, size: int) -> None:
+        old = self._stream(record.stream)
+        before = max(old.purged_before, record.before_id)
+        new = StoredStream(
+            old.name, old.partitions, old.ttl_ms, old.description, old.schema, before
+        )
+        self._put_stream(record.stream, new)
+        self._look_soon(record.stream, old.partitions)
+
+    def _look_soon(self, stream: int, partitions: int) -> None:
+        for partition in range(partitions):
+            self._batch.put(keys.slot_key(0, stream, partition), b"")
+            self._last_slots.pop((stream, partition), None)
+
+    def _stream_deleted(self, record: StreamDeleted, position: int, size: int) -> None:
+        self._drop_open(record.cancelled)
+        self._delete(keys.name_key(self._stream(record.stream).name))
+        self._delete(keys.stream_key(record.stream))
+        self._put(keys.deleted_key(record.stream), b"")
+        self._ttls.pop(record.stream, None)
+
+    def _put_stream(self, stream: int, stored: StoredStream) -> None:
+        self._put(keys.stream_key(stream), encode(stored))
+        self._ttls[stream] = stored.ttl_ms
+
+    def _stream(self, stream: int) -> StoredStream:
+        value = self._get(keys.stream_key(stream))
+        assert value is not None, f"stream {stream} is in the log but not in the index"
+        return decode_stream(value)
+
+    # Agents.
+
+    def _agent_begun(self, record: AgentBegun, position: int, size: int) -> None:
+        self._drop_open(record.cancelled)
+        if record.fenced:
+            self._drop_agent(record.fenced)
+        stored = StoredAgent(record.kind, record.stream, record.name, record.session)
+        self._put(keys.agent_key(record.agent), encode(stored))
+        holder = keys.holder_key(record.kind, record.stream, record.name)
+        self._put(holder, record.agent.to_bytes(8, "big"))
+        self._put(keys.session_agent_key(record.session, record.agent), b"")
+
+    def _agent_ended(self, record: AgentEnded, position: int, size: int) -> None:
+        self._drop_open(record.cancelled)
+        self._drop_agent(record.agent)
+
+    def _drop_agent(self, agent: int) -> None:
+        value = self._get(keys.agent_key(agent))
+        if value is None:
+            return
+        stored = decode_agent(value)
+        self._delete(keys.agent_key(agent))
+        self._delete(keys.session_agent_key(stored.session, agent))
+        holder = keys.holder_key(stored.kind, stored.stream, stored.name)
+        if self._get(holder) == agent.to_bytes(8, "big"):
+            self._delete(holder)
+
+    # Transactions.
+
+    def _opened(self, record: Opened, position: int, size: int) -> None:
+        self._open[record.transaction] = _Open(record.stream, record.partition)
+        stored = StoredOpen(record.stream, record.partition, record.agent, record.lease_ms)
+        self._put(keys.open_key(record.transaction), encode(stored))
+
+    def _items_sent(self, record: ItemsSent, position: int, size: int) -> None:
+        transaction = self._open[record.transaction]
+        value = keys.PLACE_AND_COUNT.pack(position, size, record.count)
+        self._batch.put(keys.batch_key(record.transaction, len(transaction.places)), value)
+        transaction.places.append(Place(position, size))
+        transaction.items += record.count
+        self._live.add(position, size)
+
+    def _committed(self, record: Committed, position: int, size: int) -> None:
+        for transaction in record.transactions:
+            it = self._close(transaction)
+            key = transaction_key(b"T", it.stream, it.partition, transaction)
+            self._put(key, keys.pack_transaction(it.items, it.places))
+            self._note_death(it.stream, it.partition, transaction)
+        self._drop_open(record.empty)
+        for stream, reader, partition, transaction in record.positions:
+            self._put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
+
+    def _ended(self, record: Ended, position: int, size: int) -> None:
+        self._drop_open(record.transactions)
+
+    def _moved(self, record: Moved, position: int, size: int) -> None:
+        place = Place(position, size)
+        transaction = self._open.get(record.transaction)
+        if transaction is not None:
+            old = transaction.places[record.number]
+            transaction.places[record.number] = place
+            key = keys.batch_key(record.transaction, record.number)
+            value = self._get(key)
+            assert value is not None, "the batches of an open transaction are in the index"
+            count = keys.PLACE_AND_COUNT.unpack(value)[2]
+            self._put(key, keys.PLACE_AND_COUNT.pack(position, size, count))
+        else:
+            key = transaction_key(b"T", record.stream, record.partition, record.transaction)
+            value = self._get(key)
+            if value is None:
+                return  # it died while it was being moved
+            items, places = keys.unpack_transaction(value)
+            old = places[record.number]
+            places[record.number] = place
+            self._put(key, keys.pack_transaction(items, places))
+        self._live.remove(old.position, old.size)
+        self._live.add(position, size)
+
+    def _close(self, transaction: int) -> _Open:
+        """An open transaction is open no more."""
+        it = self._open.pop(transaction)
+        self._delete(keys.open_key(transaction))
+        if it.places:
+            prefix = keys.batch_key(transaction, 0)[:9]
+            self._store.delete_prefix(self._batch, prefix)
+        return it
+
+    def _drop_open(self, transactions: Sequence[int]) -> None:
+        for transaction in transactions:
+            for place in self._close(transaction).places:
+                self._live.remove(place.position, place.size)
+
+    # The batch, and what it has changed.
+
+    def _get(self, key: bytes) -> bytes | None:
+        return self._changed[key] if key in self._changed else self._store.get(key)
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self._batch.put(key, value)
+        self._changed[key] = value
+
+    def _delete(self, key: bytes) -> None:
+        self._batch.delete(key)
+        self._changed[key] = None

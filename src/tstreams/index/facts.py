@@ -1,0 +1,195 @@
+"""What the index knows, asked by name or number: the core's port, and what readers and lists need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..core.facts import Agent, OpenTransactionState, Session, StreamState
+from ..model import ID_MAX
+from ..protocol import Reply
+from . import keys
+from .keys import Place
+from .store import Store
+
+
+class StoredStream(msgspec.Struct, array_like=True, frozen=True):
+    """The value of an M key."""
+
+    name: str
+    partitions: int
+    ttl_ms: int
+    description: str
+    schema: bytes | None
+    purged_before: int
+
+
+class StoredAgent(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a G key."""
+
+    kind: str
+    stream: int
+    name: str
+    session: int
+
+
+class StoredOpen(msgspec.Struct, array_like=True, frozen=True):
+    """The value of an O key."""
+
+    stream: int
+    partition: int
+    agent: int
+    lease_ms: int
+
+
+class StoredSession(msgspec.Struct, array_like=True, frozen=True):
+    """The value of an S key."""
+
+    last: int
+    acked: int
+    replies: dict[int, Reply]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_stream = msgspec.msgpack.Decoder(StoredStream).decode
+decode_agent = msgspec.msgpack.Decoder(StoredAgent).decode
+decode_open = msgspec.msgpack.Decoder(StoredOpen).decode
+decode_session = msgspec.msgpack.Decoder(StoredSession).decode
+
+
+class IndexFacts:
+    """Look-ups. Implements `core.facts.Facts`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    # For the core.
+
+    def stream_named(self, name: str) -> StreamState | None:
+        """A stream by its name."""
+        number = self._store.get(keys.name_key(name))
+        return None if number is None else self.stream(int.from_bytes(number, "big"))
+
+    def stream(self, stream_id: int) -> StreamState | None:
+        """A stream by its number."""
+        value = self._store.get(keys.stream_key(stream_id))
+        return None if value is None else _state_of(stream_id, decode_stream(value))
+
+    def agent(self, agent_id: int) -> Agent | None:
+        """An agent that holds its name."""
+        value = self._store.get(keys.agent_key(agent_id))
+        if value is None:
+            return None
+        stored = decode_agent(value)
+        return Agent(agent_id, stored.kind, stored.stream, stored.name, stored.session)
+
+    def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
+        """The agent that holds a name."""
+        value = self._store.get(keys.holder_key(kind, stream_id, name))
+        return None if value is None else int.from_bytes(value, "big")
+
+    def open_transactions(self) -> Iterator[OpenTransactionState]:
+        """All that were open, in the order of their ids."""
+        for key, value in self._store.scan(b"O"):
+            stored = decode_open(value)
+            transaction = keys.number_of(key)
+            batches = list(self.batches_of_open(transaction))
+            yield OpenTransactionState(
+                transaction,
+                stored.stream,
+                stored.partition,
+                stored.agent,
+                stored.lease_ms,
+                items=sum(count for _, count in batches),
+                batches=len(batches),
+                unfinished=bool(batches) and batches[-1][1] == 0,
+            )
+
+    def sessions(self) -> Iterator[Session]:
+        """All sessions, with the agents that they opened."""
+        for key, value in self._store.scan(b"S"):
+            stored = decode_session(value)
+            session = Session(keys.number_of(key), stored.last, stored.acked)
+            session.replies.update(stored.replies)
+            prefix = keys.session_agent_key(session.id, 0)[:9]
+            for pair, _ in self._store.scan(prefix):
+                session.agents.add(int.from_bytes(pair[9:], "big"))
+            yield session
+
+    # For the applier.
+
+    def batches_of_open(self, transaction: int) -> Iterator[tuple[Place, int]]:
+        """The batches of an open transaction: where each lies, and how many items it has."""
+        for _, value in self._store.scan(keys.open_key(transaction).replace(b"O", b"D", 1)):
+            position, size, count = keys.PLACE_AND_COUNT.unpack(value)
+            yield Place(position, size), count
+
+    # For readers.
+
+    def streams(self, prefix: str, after: str, limit: int) -> list[StreamState]:
+        """Streams in the order of their names."""
+        first = keys.name_key(max(prefix, after))
+        found: list[StreamState] = []
+        for key, value in self._store.scan(keys.name_key(prefix), first):
+            if after and key == keys.name_key(after):
+                continue
+            stream = self.stream(int.from_bytes(value, "big"))
+            assert stream is not None, "a name and its stream are written and deleted together"
+            found.append(stream)
+            if len(found) == limit:
+                break
+        return found
+
+    def positions(self, stream_id: int, reader: str) -> list[tuple[int, int]]:
+        """(partition, transaction) that a reader has checkpointed."""
+        prefix = keys.reader_prefix(stream_id, reader)
+        return [
+            (int.from_bytes(key[-2:], "big"), int.from_bytes(value, "big"))
+            for key, value in self._store.scan(prefix)
+        ]
+
+    def transactions(
+        self, stream_id: int, partition: int, from_id: int, to_id: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """Checkpointed transactions with ids in [from_id, to_id], and their values."""
+        prefix = keys.partition_prefix(stream_id, partition)
+        iterator = self._store.iterator()
+        iterator.seek(keys.transaction_key(b"T", stream_id, partition, from_id))
+        while iterator.valid():
+            key = iterator.key()
+            if key[:11] != prefix:
+                return
+            transaction = int.from_bytes(key[11:], "big")
+            if transaction > to_id:
+                return
+            yield transaction, iterator.value()
+            iterator.next()
+        self._store.check(iterator)
+
+    def last_transaction(
+        self, stream_id: int, partition: int, from_id: int, to_id: int
+    ) -> tuple[int, bytes] | None:
+        """The last checkpointed transaction with an id in [from_id, to_id]."""
+        iterator = self._store.iterator()
+        iterator.seek_for_prev(keys.transaction_key(b"T", stream_id, partition, min(to_id, ID_MAX)))
+        if not iterator.valid():
+            self._store.check(iterator)
+            return None
+        key = iterator.key()
+        if key[:11] != keys.partition_prefix(stream_id, partition):
+            return None
+        transaction = int.from_bytes(key[11:], "big")
+        return (transaction, iterator.value()) if transaction >= from_id else None
+
+
+def _state_of(stream_id: int, stored: StoredStream) -> StreamState:
+    return StreamState(
+        stream_id,
+        stored.name,
+        stored.partitions,
+        stored.ttl_ms,
+        stored.description,
+        stored.schema,
+        stored.purged_before,
+    )

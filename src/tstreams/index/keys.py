@@ -1,0 +1,171 @@
+"""How the index lies in RocksDB: one letter says what a key is about, numbers are big-endian and sort.
+
+N name                            -> stream number
+M stream                          -> a stream's description (`StreamState`)
+T stream, partition, transaction  -> a checkpointed transaction: its items, where its batches lie
+O transaction                     -> an open transaction
+D transaction, number             -> one of its batches
+A kind, stream, name              -> the agent that holds a name
+G agent                           -> an agent
+R session, agent                  -> this session opened this agent
+C stream, reader, partition       -> a reader's checkpointed position
+S session                         -> a session's numbers and the answers it may ask for again
+E slot, stream, partition         -> something of this partition dies in this slot of time
+X stream                          -> a deleted stream whose transactions are still to be removed
+L ledger                          -> bytes in it that are alive
+P                                 -> the log position that all this is as new as
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+SLOT_MS = 5_000
+"""Expiry is looked for in slots of this length: data is gone from the index so much after its end, and a
+partition that is written to costs one small key per slot."""
+
+POSITION = b"P"
+STREAM_IDS = b"N"
+
+_number = struct.Struct(">cQ").pack
+_transaction = struct.Struct(">cQHQ")
+_partition = struct.Struct(">cQH").pack
+_batch = struct.Struct(">cQI").pack
+_pair = struct.Struct(">cQQ").pack
+_slot = struct.Struct(">cQQH")
+
+ONE_BATCH = struct.Struct("<QIQI")
+"""A transaction with one batch: items, batches (1), position, size. Most are like this."""
+_SOME = struct.Struct("<QI")
+_PLACE = struct.Struct("<QI")
+PLACE_AND_COUNT = struct.Struct("<QII")
+LIVE = struct.Struct("<QQ")
+HEAD = struct.Struct("<QQQ")
+"""The log position, the greatest transaction id, the greatest number."""
+
+transaction_key = _transaction.pack
+"""Called as `transaction_key(b"T", stream, partition, transaction)`."""
+
+
+def name_key(name: str) -> bytes:
+    """N."""
+    return b"N" + name.encode()
+
+
+def stream_key(stream: int) -> bytes:
+    """M."""
+    return _number(b"M", stream)
+
+
+def partition_prefix(stream: int, partition: int) -> bytes:
+    """T: what all transactions of a partition begin with."""
+    return _partition(b"T", stream, partition)
+
+
+def stream_prefix(stream: int) -> bytes:
+    """T: what all transactions of a stream begin with."""
+    return _number(b"T", stream)
+
+
+def split_transaction(key: bytes) -> tuple[int, int, int]:
+    """T: stream, partition, transaction."""
+    _, stream, partition, transaction = _transaction.unpack(key)
+    return stream, partition, transaction
+
+
+def open_key(transaction: int) -> bytes:
+    """O."""
+    return _number(b"O", transaction)
+
+
+def batch_key(transaction: int, number: int) -> bytes:
+    """D."""
+    return _batch(b"D", transaction, number)
+
+
+def holder_key(kind: str, stream: int, name: str) -> bytes:
+    """A."""
+    return _number(b"A", stream) + kind[:1].encode() + name.encode()
+
+
+def agent_key(agent: int) -> bytes:
+    """G."""
+    return _number(b"G", agent)
+
+
+def session_agent_key(session: int, agent: int) -> bytes:
+    """R."""
+    return _pair(b"R", session, agent)
+
+
+def reader_prefix(stream: int, reader: str) -> bytes:
+    """C: what all positions of a reader begin with."""
+    name = reader.encode()
+    return _number(b"C", stream) + bytes((len(name),)) + name
+
+
+def position_key(stream: int, reader: str, partition: int) -> bytes:
+    """C."""
+    return reader_prefix(stream, reader) + partition.to_bytes(2, "big")
+
+
+def session_key(session: int) -> bytes:
+    """S."""
+    return _number(b"S", session)
+
+
+def slot_key(slot: int, stream: int, partition: int) -> bytes:
+    """E."""
+    return _slot.pack(b"E", slot, stream, partition)
+
+
+def split_slot(key: bytes) -> tuple[int, int, int]:
+    """E: slot, stream, partition."""
+    _, slot, stream, partition = _slot.unpack(key)
+    return slot, stream, partition
+
+
+def deleted_key(stream: int) -> bytes:
+    """X."""
+    return _number(b"X", stream)
+
+
+def ledger_key(ledger: int) -> bytes:
+    """L."""
+    return _number(b"L", ledger)
+
+
+def number_of(key: bytes) -> int:
+    """The number in a key that has only one."""
+    return int.from_bytes(key[1:9], "big")
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The first key behind all that begin with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+class Place(NamedTuple):
+    """Where a batch lies: the position and the size of its record in the log."""
+
+    position: int
+    size: int
+
+
+def pack_transaction(items: int, places: list[Place]) -> bytes:
+    """The value of a T key."""
+    return _SOME.pack(items, len(places)) + b"".join([_PLACE.pack(*place) for place in places])
+
+
+def unpack_transaction(value: bytes) -> tuple[int, list[Place]]:
+    """A transaction's number of items, and the places of its batches."""
+    items, _ = _SOME.unpack_from(value)
+    return items, list(map(Place._make, _PLACE.iter_unpack(value[_SOME.size :])))
+
+
+def places_of(value: bytes) -> Iterator[tuple[int, int]]:
+    """The (position, size) of each batch of a transaction."""
+    return _PLACE.iter_unpack(value[_SOME.size :])

@@ -1,0 +1,37 @@
+"""Item batches: how the items of a transaction lie on the wire, in the ledger, and in Arrow.
+
+    pack(items), pack_many(items or Arrow data)     make batches
+    check(batch)                                    what a server does: header and checksum
+    Items(batch), Joiner, read(batches), to_table() what a reader does
+
+`batch.py` describes the bytes. pyarrow is imported only by what is asked to make or take Arrow data.
+"""
+
+from __future__ import annotations
+
+from .arrow import pack_arrow, pack_column, pack_schema, read_schema, to_table
+from .batch import HEADER_BYTES, Kind, check
+from .codec import CODECS, Buffer, Codec
+from .packing import pack, pack_many
+from .pieces import Joiner, pack_pieces, read
+from .sequence import Items
+
+__all__ = [
+    "CODECS",
+    "HEADER_BYTES",
+    "Buffer",
+    "Codec",
+    "Items",
+    "Joiner",
+    "Kind",
+    "check",
+    "pack",
+    "pack_arrow",
+    "pack_column",
+    "pack_many",
+    "pack_pieces",
+    "pack_schema",
+    "read",
+    "read_schema",
+    "to_table",
+]

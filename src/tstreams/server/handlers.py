@@ -1,0 +1,163 @@
+"""The commands of a shard: each request read, checked, and handed to the shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moebius import Request, Router, Strategy
+
+from ..core.rules import info_of
+from ..errors import BadRequest, Error, TooLarge
+from ..items import check
+from ..limits import FRAME_BYTES_MAX, LIST_STREAMS_MAX
+from ..protocol import (
+    AlterStream,
+    CancelTransactions,
+    Change,
+    CloseAgent,
+    Commit,
+    CreateStream,
+    DeleteStream,
+    Fetch,
+    FetchLast,
+    GetPositions,
+    GetStream,
+    Instant,
+    KeepAlive,
+    ListStreams,
+    OpenAgent,
+    OpenSession,
+    OpenTransaction,
+    Positions,
+    PurgeStream,
+    SendItems,
+    StreamList,
+    encode,
+)
+from .shard import Shard
+from .wire import decoder, wire_error
+
+_CHANGES: tuple[type[Change], ...] = (
+    CreateStream,
+    AlterStream,
+    DeleteStream,
+    PurgeStream,
+    OpenAgent,
+    CloseAgent,
+    OpenTransaction,
+    Commit,
+    CancelTransactions,
+)
+
+
+class Handlers:
+    """The commands of one shard. They are taken in the order in which they come, and answered later."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.router = Router()
+        for kind in _CHANGES:
+            self._register(kind.__name__, self._change(kind))
+        for kind in (SendItems, Instant):
+            self._register(kind.__name__, self._change_with_items(kind))
+        self._register(OpenSession.__name__, self._open_session())
+        self._register(KeepAlive.__name__, self._keep_alive())
+        self._register_read(GetStream, self._get_stream)
+        self._register_read(ListStreams, self._list_streams)
+        self._register_read(GetPositions, self._get_positions)
+        self._register_read(Fetch, self._fetch)
+        self._register_read(FetchLast, self._fetch_last)
+
+    def _register(self, name: str, handler: Callable[[Request], object]) -> None:
+        # What is answered later holds nobody up, so the order of arrival is all that is needed.
+        self.router.command(name, strategy=Strategy.QUEUE)(handler)
+
+    def _change(self, kind: type[Change]) -> Callable[[Request], object]:
+        read, shard = decoder(kind, 1), self._shard
+
+        def handle(request: Request) -> object:
+            try:
+                message = read(request)
+            except Error as error:
+                raise wire_error(error) from None
+            return shard.change(request, message)
+
+        return handle
+
+    def _change_with_items(self, kind: type[Change]) -> Callable[[Request], object]:
+        read, shard = decoder(kind, 2), self._shard
+
+        def handle(request: Request) -> object:
+            try:
+                message = read(request)
+                batch = request.parts[1]
+                if len(batch) > FRAME_BYTES_MAX:
+                    raise TooLarge(f"a batch of {len(batch)} bytes is over {FRAME_BYTES_MAX}")
+                items = check(batch)
+            except Error as error:
+                raise wire_error(error) from None
+            return shard.change(request, message, items, batch)
+
+        return handle
+
+    def _open_session(self) -> Callable[[Request], object]:
+        read, shard = decoder(OpenSession, 1), self._shard
+
+        def handle(request: Request) -> object:
+            try:
+                read(request)
+            except Error as error:
+                raise wire_error(error) from None
+            return shard.open_session(request)
+
+        return handle
+
+    def _keep_alive(self) -> Callable[[Request], object]:
+        read, shard = decoder(KeepAlive, 1), self._shard
+
+        def handle(request: Request) -> object:
+            try:
+                message = read(request)
+            except Error as error:
+                raise wire_error(error) from None
+            return shard.keep_alive(request, message)
+
+        return handle
+
+    def _register_read(self, kind: type[Any], answer: Callable[[Request, Any], Any]) -> None:
+        read, shard = decoder(kind, 1), self._shard
+
+        def handle(request: Request) -> object:
+            try:
+                message = read(request)
+            except Error as error:
+                raise wire_error(error) from None
+            return shard.read(request, lambda request: answer(request, message))
+
+        self._register(kind.__name__, handle)
+
+    # Reading.
+
+    def _get_stream(self, request: Request, message: GetStream) -> bytes:
+        return encode(info_of(self._shard.core.state.stream_named(message.name)))
+
+    def _list_streams(self, request: Request, message: ListStreams) -> bytes:
+        limit = message.limit
+        if not 0 < limit <= LIST_STREAMS_MAX:
+            raise BadRequest(f"a listing has 1 to {LIST_STREAMS_MAX} streams, not {limit}")
+        found = self._shard.index.facts.streams(message.prefix, message.after, limit + 1)
+        return encode(StreamList([info_of(it) for it in found[:limit]], len(found) > limit))
+
+    def _get_positions(self, request: Request, message: GetPositions) -> bytes:
+        state = self._shard.core.state
+        stream = state.stream(message.stream)
+        heads = [(p, next(iter(ids))) for (s, p), ids in state.heads.items() if s == stream.id]
+        saved = self._shard.index.facts.positions(stream.id, message.reader)
+        return encode(Positions(state.last_id + 1, heads, saved))
+
+    def _fetch(self, request: Request, message: Fetch) -> None:
+        self._shard.reads.fetch(self._shard.clock(), request, message)
+
+    def _fetch_last(self, request: Request, message: FetchLast) -> Any:
+        return self._shard.reads.last(self._shard.clock(), message)

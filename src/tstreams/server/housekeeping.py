@@ -1,0 +1,159 @@
+"""What a shard does by itself: it lets time pass, removes the dead, flushes the index, gives room back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import Error
+from ..ledger.port import split_position
+from .compactor import Compactor
+from .shard import Shard
+
+log = logging.getLogger("tstreams.server")
+
+TICK_S = 0.1
+"""How often leases are looked at: an expired transaction holds readers back so much longer at most."""
+
+SWEEP_EVERY_MS = 1_000
+SWEEP_BUDGET = 2_000
+"""Transactions removed from the index at a time: a few milliseconds."""
+
+FLUSH_EVERY_MS = 10_000
+FLUSH_RECORDS = 100_000
+FLUSH_LEDGERS = 2
+"""The index is flushed when any of these is over: it bounds what has to be replayed after a crash."""
+
+FLUSH_TO_TRIM_MS = 3_000
+"""Ledgers can go only after a flush; it comes this soon if there are some that could."""
+
+ROLL_AFTER_MS = 15_000
+"""The current ledger is closed when something in it has died, but not more often than this."""
+
+
+class Housekeeping:
+    """The background work of one shard, on its own loop; what takes long runs in threads."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._compactor = Compactor(shard)
+        self._threads = ThreadPoolExecutor(2, f"shard-{shard.number}")
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Future[None] | None = None
+        self._preparing: asyncio.Future[None] | None = None
+        self._swept_at_ms = 0
+        self._flushed_at_ms = shard.clock()
+        self._flushed = shard.index.applied
+        self._stopped = False
+        self.flushes = self.ledgers_trimmed = self.transactions_removed = 0
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    async def stop(self) -> None:
+        """End, and wait for what runs in threads."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in (self._flushing, self._preparing):
+            if future is not None:
+                await asyncio.wait([future])
+        self._threads.shutdown()
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        shard = self._shard
+        if self._flushing is None:
+            shard.look_at_disk()  # it may open the index again, which nobody may be using then
+        if shard.failed is not None:
+            self._compactor.reset()
+            return
+        try:
+            self._work(shard.clock())
+        except Error as error:
+            shard.fail(error)
+
+    def _work(self, now_ms: int) -> None:
+        shard = self._shard
+        shard.tick()
+        if abs(now_ms - self._swept_at_ms) >= SWEEP_EVERY_MS:
+            removed = shard.index.sweeper.sweep(now_ms, SWEEP_BUDGET)
+            self.transactions_removed += removed
+            if removed < SWEEP_BUDGET:  # else go on with the next tick
+                self._swept_at_ms = now_ms
+        self._roll_if_something_died(now_ms)
+        if shard.full is None:
+            self._compactor.step()
+        dead = self._dead_ledgers()
+        if self._flushing is None and self._flush_is_due(now_ms, bool(dead)):
+            self._begin_flush(now_ms, dead)
+        if self._preparing is None and shard.full is None and shard.log.wants_spare:
+            self._begin_prepare()
+
+    def _roll_if_something_died(self, now_ms: int) -> None:
+        current = self._shard.log.ledgers()[-1]
+        died = self._shard.index.live.dead(current.id) > 0
+        if died and abs(now_ms - current.created_ms) >= ROLL_AFTER_MS:
+            self._shard.log.roll(now_ms)
+
+    def _dead_ledgers(self) -> list[int]:
+        live = self._shard.index.live
+        return [it.id for it in self._shard.log.ledgers() if it.closed and not live.live(it.id)]
+
+    def _flush_is_due(self, now_ms: int, to_trim: bool) -> bool:
+        shard = self._shard
+        waited_ms = abs(now_ms - self._flushed_at_ms)
+        if to_trim and waited_ms >= FLUSH_TO_TRIM_MS:
+            return True
+        if shard.index.applied == self._flushed:
+            return False
+        ledger, _ = split_position(shard.index.applied)
+        return (
+            waited_ms >= FLUSH_EVERY_MS
+            or shard.records_since_flush >= FLUSH_RECORDS
+            or ledger - split_position(self._flushed)[0] >= FLUSH_LEDGERS
+        )
+
+    def _begin_flush(self, now_ms: int, dead: list[int]) -> None:
+        """Flush in a thread. What is dead now is dead in what the flush makes durable."""
+        shard = self._shard
+        applied = shard.index.applied
+        shard.records_since_flush = 0
+        self._flushed_at_ms = now_ms
+        loop = asyncio.get_running_loop()
+        self._flushing = loop.run_in_executor(self._threads, shard.index.store.flush)
+
+        def flushed(future: asyncio.Future[None]) -> None:
+            self._flushing = None
+            error = future.exception()
+            if isinstance(error, Error):
+                shard.fail(error)
+                return
+            if error is not None:
+                raise error
+            self.flushes += 1
+            self._flushed = applied
+            if not self._stopped:
+                self._trim([it for it in dead if it < split_position(applied)[0]])
+
+        self._flushing.add_done_callback(flushed)
+
+    def _trim(self, ledgers: list[int]) -> None:
+        if ledgers:
+            self._shard.log.trim(ledgers)
+            self._shard.index.forget_ledgers(ledgers)
+            self.ledgers_trimmed += len(ledgers)
+            log.debug("deleted ledgers", extra={"tstreams": {"ledgers": ledgers}})
+
+    def _begin_prepare(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._preparing = loop.run_in_executor(self._threads, self._shard.log.prepare)
+
+        def prepared(future: asyncio.Future[None]) -> None:
+            self._preparing = None
+            if (error := future.exception()) is not None:
+                log.error("preparing a ledger failed: %s", error)
+
+        self._preparing.add_done_callback(prepared)

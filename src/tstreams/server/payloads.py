@@ -1,0 +1,48 @@
+"""Item batches: from the cache of recent ones, else from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.records import LENGTH_BYTES
+from ..items import Buffer
+from ..ledger.port import Log
+
+
+class Payloads:
+    """Reads batches. Those that were written last are still in memory.
+
+    Invariant: `_cache` is in the order of writing, and holds at most `cache_bytes` (or one batch).
+    """
+
+    def __init__(self, log: Log, cache_bytes: int) -> None:
+        self._log = log
+        self._cache: dict[int, Buffer] = {}
+        self._cache_bytes = 0
+        self._cache_bytes_max = cache_bytes
+        self.hits = self.misses = 0
+
+    def remember(self, position: int, batch: Buffer) -> None:
+        """A batch was written."""
+        self._cache[position] = batch
+        self._cache_bytes += len(batch)
+        while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
+            oldest = next(iter(self._cache))
+            self._cache_bytes -= len(self._cache.pop(oldest))
+
+    def read(self, places: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """The batches in the records at these (position, size). `Corrupt` names what is damaged."""
+        cache = self._cache
+        found: list[Buffer | None] = [cache.get(position) for position, _ in places]
+        missing = [place for place, batch in zip(places, found, strict=True) if batch is None]
+        self.hits += len(places) - len(missing)
+        if not missing:
+            return found  # type: ignore[return-value]
+        self.misses += len(missing)
+        records = iter(self._log.read_many(missing))
+        return [batch_of(next(records)) if batch is None else batch for batch in found]
+
+
+def batch_of(record: memoryview) -> memoryview:
+    """The batch that follows a record's header."""
+    return record[LENGTH_BYTES + int.from_bytes(record[:LENGTH_BYTES], "little") :]

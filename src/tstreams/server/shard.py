@@ -1,0 +1,374 @@
+"""A shard at work: the core decides, the log makes it durable, the index takes it, the answers go out.
+
+All that happens within one turn of the loop becomes one group in the log and one sync. Until that is done
+nobody is told anything that it decided: neither answers nor refusals nor what readers see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from moebius import LATER, Request
+
+from ..core.facts import Session
+from ..core.records import AnyRecord, decode_record, encode_record
+from ..core.shard import Shard as Core
+from ..errors import Error, Unavailable
+from ..index import Index, IndexFailed
+from ..items import Buffer
+from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES, LocalLog
+from ..ledger.port import DiskFull, Record
+from ..limits import MIB, PAYLOAD_CACHE_BYTES
+from ..protocol import (
+    Change,
+    CreateStream,
+    Done,
+    Instant,
+    KeepAlive,
+    OpenTransaction,
+    SendItems,
+    encode,
+)
+from .payloads import Payloads
+from .reads import Reads
+from .storage import Storage
+from .wire import wire_error
+
+log = logging.getLogger("tstreams.server")
+
+Clock = Callable[[], int]
+"""Milliseconds since the epoch."""
+
+GROUP_BYTES_MAX = 8 * MIB
+"""A group that has grown to this is written without waiting for the end of the turn."""
+
+_ADDING = frozenset({CreateStream, OpenTransaction, SendItems, Instant})
+"""What is refused while the disk is full. The others are small, readers need some of them, and some make
+room."""
+
+_DONE = encode(Done())
+
+_REPLAY_RECORDS = 10_000
+"""Records that are taken from the log in one step after a restart."""
+
+
+Schedule = Callable[[Callable[[], None]], object]
+"""How the end of a turn is asked for."""
+
+
+def _at_the_end_of_the_turn(callback: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_soon(callback)
+
+
+def system_clock() -> int:
+    """The time of the day."""
+    return time.time_ns() // 1_000_000
+
+
+class Shard:
+    """One shard, served by one thread.
+
+    States: serving; `full` (no room: what only adds is refused, reading goes on); `failed` (a sync failed,
+    or the index cannot be written: everything is refused until the server is started again).
+    Invariant: `_pending` and `_answers` are empty outside of a turn; `core` runs ahead of the log by
+    exactly `_pending`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        storage: Storage,
+        *,
+        clock: Clock = system_clock,
+        ledger_bytes: int = LEDGER_BYTES,
+        ledger_age_ms: int = LEDGER_AGE_MS,
+        cache_bytes: int = PAYLOAD_CACHE_BYTES,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.number = number
+        self._storage = storage
+        self.room = storage.room()
+        self.clock = clock
+        self.full: str | None = None
+        self.failed: str | None = None
+        self._can_reopen = False
+        self._ledger_bytes = ledger_bytes
+        self._ledger_age_ms = ledger_age_ms
+        self._cache_bytes = cache_bytes
+        self._scheduled = False
+        self._pending: list[tuple[AnyRecord, Record, Buffer | None]] = []
+        self._pending_bytes = 0
+        self._answers: list[tuple[Request, bytes | Error]] = []
+        self._reads: list[tuple[Request, Callable[[Request], Any]]] = []
+        self._touched: dict[int, Session] = {}
+        self.records_replayed = 0
+        self.records_since_flush = 0
+        self._schedule = schedule or _at_the_end_of_the_turn
+        self._open()
+
+    # Opening, and recovery.
+
+    def _open(self) -> None:
+        now_ms = self.clock()
+        self.index = Index(self._storage.store())
+        try:
+            self.log = LocalLog(
+                self._storage.folder(),
+                applied=self.index.applied,
+                ledger_bytes=self._ledger_bytes,
+                ledger_age_ms=self._ledger_age_ms,
+            )
+        except BaseException:
+            self.index.store.close()
+            raise
+        self.payloads = Payloads(self.log, self._cache_bytes)
+        self.reads = Reads(self.index, self.payloads)
+        try:
+            self._make_core(now_ms)
+            self._replay(now_ms)
+            self.log.take_over(self.log.epoch + 1, now_ms)
+        except BaseException:
+            self.log.close()
+            self.index.store.close()
+            raise
+
+    def _make_core(self, now_ms: int) -> None:
+        index = self.index
+        self.core = Core(
+            index.facts, last_id=index.last_id, last_number=index.last_number, now_ms=now_ms
+        )
+        self.reads.follow(self.core)
+
+    def _replay(self, now_ms: int) -> None:
+        """Take what the log has and the index has not."""
+        entries: list[tuple[AnyRecord, int, int]] = []
+        sessions: dict[int, Session] = {}
+        replayed = 0
+        for end, group in self.log.scan(self.index.applied):
+            for position, data in group:
+                record, _ = decode_record(data)
+                self.core.replay(now_ms, record)
+                if record.session in self.core.state.sessions:
+                    sessions[record.session] = self.core.state.sessions[record.session]
+                entries.append((record, position, len(data)))
+            replayed += len(group)
+            if len(entries) >= _REPLAY_RECORDS:
+                self._apply(entries, end, sessions)
+                entries = []
+                sessions.clear()
+        if entries:
+            self._apply(entries, end, sessions)
+        self.core.state.stirred.clear()
+        self.records_replayed = replayed
+
+    def _apply(
+        self,
+        entries: list[tuple[AnyRecord, int, int]],
+        end: int,
+        sessions: dict[int, Session],
+    ) -> None:
+        state, index = self.core.state, self.index
+        alive = [it for it in sessions.values() if it.id in state.sessions]
+        index.apply(entries, end, state.last_id, state.last_number, alive)
+        state.evict()
+
+    def reopen(self) -> None:
+        """Forget what is in memory and recover from the disk, as after a restart."""
+        self.log.close()
+        self.index.store.close()
+        self._open()
+        self.failed = None
+
+    def close(self) -> None:
+        """Stop: flush the index and close the files."""
+        self.commit()
+        self.reads.end_waits()
+        try:
+            if self.failed is None:
+                self.index.store.flush()
+        finally:
+            self.index.store.close()
+            self.log.close()
+
+    # Changes.
+
+    def change(
+        self, request: Request, message: Change, items: int = 0, batch: Buffer | None = None
+    ) -> object:
+        """A request that changes something, with the item batch that came with it."""
+        if self.failed is not None or (self.full is not None and type(message) in _ADDING):
+            raise wire_error(Unavailable(self.failed or self.full or ""))
+        try:
+            record, reply = self.core.handle(self.clock(), message, items)
+        except Error as error:
+            return self._answer(request, error)
+        if record is not None:
+            self._touched[message.session] = self.core.state.sessions[message.session]
+            self._add(record, batch)
+        return self._answer(request, encode(reply))
+
+    def open_session(self, request: Request) -> object:
+        """Begin a session."""
+        self._check_usable()
+        try:
+            record, reply = self.core.open_session(self.clock())
+        except Error as error:
+            return self._answer(request, error)
+        self._add(record)
+        return self._answer(request, encode(reply))
+
+    def keep_alive(self, request: Request, message: KeepAlive) -> object:
+        """A client is still there."""
+        self._check_usable()
+        try:
+            self.core.keep_alive(self.clock(), message)
+        except Error as error:
+            return self._answer(request, error)
+        return self._answer(request, _DONE)
+
+    def tick(self) -> None:
+        """Time passes: leases and sessions run out."""
+        if self.failed is None:
+            for record in self.core.tick(self.clock()):
+                self._add(record)
+
+    def move(self, record: AnyRecord, batch: Buffer) -> None:
+        """A batch that is copied forward."""
+        self.core.apply(self.clock(), record)
+        self._add(record, batch)
+
+    def _check_usable(self) -> None:
+        if self.failed is not None:
+            raise wire_error(Unavailable(self.failed))
+
+    def _add(self, record: AnyRecord, batch: Buffer | None = None) -> None:
+        self._pending.append((record, encode_record(record, batch), batch))
+        if batch is not None:
+            self._pending_bytes += len(batch)
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule(self.commit)
+
+    def _answer(self, request: Request, answer: bytes | Error) -> object:
+        """Let an answer out when what came before it is durable: at once, if all is."""
+        if not self._pending:
+            if isinstance(answer, Error):
+                raise wire_error(answer)
+            return answer
+        self._answers.append((request, answer))
+        if self._pending_bytes > GROUP_BYTES_MAX:
+            self.commit()
+        return LATER
+
+    # Reading.
+
+    def read(self, request: Request, answer: Callable[[Request], Any]) -> object:
+        """Call `answer` once everything decided so far is durable. It returns the answer, or None if it
+        has answered, or will."""
+        self._check_usable()
+        if self._pending:
+            self._reads.append((request, answer))
+        else:
+            _answer_read(request, answer)
+        return LATER
+
+    # The end of a turn.
+
+    def commit(self) -> None:
+        """Make what was decided in this turn durable, then tell everyone."""
+        self._scheduled = False
+        pending, self._pending = self._pending, []
+        pending_bytes, self._pending_bytes = self._pending_bytes, 0
+        answers, self._answers = self._answers, []
+        reads, self._reads = self._reads, []
+        touched, self._touched = self._touched, {}
+        if pending:
+            try:
+                self._write(pending, pending_bytes, touched)
+            except Error as error:
+                refusal = wire_error(self._write_failed(error))
+                for request, _ in answers:
+                    request.fail(refusal)
+                answers = []
+        for request, answer in answers:
+            if isinstance(answer, bytes):
+                request.answer(answer)
+            else:
+                request.fail(wire_error(answer))
+        for request, read in reads:
+            if self.failed is None:
+                _answer_read(request, read)
+            else:
+                request.fail(wire_error(Unavailable(self.failed)))
+        if self.failed is None:
+            self.reads.wake(self.clock())
+
+    def _write(
+        self,
+        pending: list[tuple[AnyRecord, Record, Buffer | None]],
+        pending_bytes: int,
+        touched: dict[int, Session],
+    ) -> None:
+        if pending_bytes and not self.room.fits(pending_bytes):
+            raise DiskFull(self.room.text())
+        positions = self.log.append([record for _, record, _ in pending], self.clock())
+        entries = []
+        remember = self.payloads.remember
+        for (record, encoded, batch), position in zip(pending, positions, strict=True):
+            entries.append((record, position, sum(map(len, encoded))))
+            if batch is not None:
+                remember(position, batch)
+        self._apply(entries, self.log.end, touched)
+        self.records_since_flush += len(entries)
+
+    def _write_failed(self, error: Error) -> Unavailable:
+        """A turn did not become durable: the core goes back to what is."""
+        if isinstance(error, DiskFull):
+            self.full = f"{error.message}. Make room; writing goes on by itself then."
+            log.error("the disk is full", extra={"tstreams": {"shard": self.number}})
+            last_id = self.core.state.last_id
+            self._make_core(self.clock())
+            self.core.state.last_id = max(last_id, self.core.state.last_id)
+            return Unavailable(self.full)
+        return self.fail(error)
+
+    def fail(self, error: Error) -> Unavailable:
+        """Stop: nothing is done any more, until a restart or, if only the index failed, until there is
+        room for it again."""
+        self._can_reopen = isinstance(error, IndexFailed)
+        self.failed = f"shard {self.number} has stopped: {error.message}"
+        log.critical(self.failed, extra={"tstreams": {"shard": self.number}})
+        self.reads.end_waits(Unavailable(self.failed))
+        return Unavailable(self.failed)
+
+    def look_at_disk(self) -> None:
+        """See whether there is room: writing stops before the last of it is used, and goes on after."""
+        if self.failed is not None:
+            if self._can_reopen and self.room.is_ample():
+                log.info("trying to recover", extra={"tstreams": {"shard": self.number}})
+                self.reopen()
+            return
+        if self.full is None and not self.room.fits(0):
+            self.full = f"{self.room.text()}. Make room; writing goes on by itself then."
+            log.error("the disk is nearly full", extra={"tstreams": {"shard": self.number}})
+        elif self.full is not None and self.room.is_ample():
+            self.full = None
+            log.info("there is room again", extra={"tstreams": {"shard": self.number}})
+
+
+def _answer_read(request: Request, answer: Callable[[Request], Any]) -> None:
+    try:
+        result = answer(request)
+    except Error as error:
+        request.fail(wire_error(error))
+    except Exception as error:
+        if not request.unanswered:
+            raise
+        request.fail(error)
+    else:
+        if result is not None:
+            request.answer(result)

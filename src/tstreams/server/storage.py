@@ -1,0 +1,44 @@
+"""Where a shard keeps its files: the port, so that a simulated disk can take its place, and the real thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from ..index import Store
+from ..ledger.files import Folder, RealFolder
+from .room import Room
+
+
+class Storage(Protocol):
+    """What a shard is opened from. Each call opens anew."""
+
+    def store(self) -> Store:
+        """The database of the index."""
+
+    def folder(self) -> Folder:
+        """The folder of the ledgers."""
+
+    def room(self) -> Room:
+        """How much room there is."""
+
+
+class LocalStorage:
+    """A directory: the index in one folder, the ledgers in another."""
+
+    def __init__(self, path: Path, disk_reserve_bytes: int = 0) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._reserve_bytes = disk_reserve_bytes
+
+    def store(self) -> Store:
+        """The database of the index."""
+        return Store(self._path / "index")
+
+    def folder(self) -> RealFolder:
+        """The folder of the ledgers."""
+        return RealFolder(self._path / "ledgers")
+
+    def room(self) -> Room:
+        """The room on this disk."""
+        return Room(self._path, self._reserve_bytes)
