@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -63,10 +64,12 @@ class IndexFailed(Unavailable):
 class Store:
     """The database. All methods but `flush` belong to one thread."""
 
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        access = AccessType.read_only() if read_only else AccessType.read_write()
         try:
-            self._db = Rdict(str(path), _options())
+            if not read_only:
+                path.mkdir(parents=True, exist_ok=True)
+            self._db = Rdict(str(path), _options(), access_type=access)
         except Exception as error:
             raise _translated(f"the index in {path} cannot be opened", error) from error
         self._write_options = WriteOptions()

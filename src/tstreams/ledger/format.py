@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from crc32c import crc32c
 
@@ -43,6 +44,9 @@ GROUP_OVERHEAD_BYTES = _GROUP.size
 @dataclass(frozen=True, slots=True)
 class Head:
     """The first sector of a ledger: who began it, and where the one before it ended."""
+
+    SIZE: ClassVar[int] = _HEAD.size
+    """How much of its sector it fills; the rest is zeros."""
 
     ledger_id: int
     epoch: int

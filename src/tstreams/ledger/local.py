@@ -56,7 +56,7 @@ SPARE = "spare"
 FRESH = "fresh"
 """A file that becomes a ledger without having been prepared. `prepare` may be busy with the spare one."""
 _SPARE_STEP_BYTES = 4 * MIB
-_SUFFIX = ".ledger"
+SUFFIX = ".ledger"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -69,7 +69,7 @@ class _Ledger:
 
     @property
     def name(self) -> str:
-        return f"{self.head.ledger_id:012x}{_SUFFIX}"
+        return f"{self.head.ledger_id:012x}{SUFFIX}"
 
 
 class LocalLog:
@@ -104,6 +104,7 @@ class LocalLog:
         self._prepared_bytes = 0
         """How much of the current ledger's file was prepared."""
         self._next_bytes = min(SPARE_BYTES_MIN, ledger_bytes)
+        self._written_at_ms = 0
         try:
             self._open_list(applied)
         except BaseException:
@@ -113,7 +114,7 @@ class LocalLog:
     # Opening.
 
     def _open_list(self, applied: Position) -> None:
-        names = [name for name in self._folder.names() if name.endswith(_SUFFIX)]
+        names = [name for name in self._folder.names() if name.endswith(SUFFIX)]
         for name in names:
             head = Head.decode(self._shelf.file(name).read(0, SECTOR_BYTES), name)
             self._list.append(_Ledger(head, 0))
@@ -211,6 +212,7 @@ class LocalLog:
         except OSError as error:
             raise self._fail(f"syncing ledger {ledger_id:x} failed", error) from error
         current.size = end
+        self._written_at_ms = now_ms
         return [position_of(ledger_id, offset) for offset in offsets]
 
     def _is_full(self, current: _Ledger, now_ms: int) -> bool:
@@ -260,6 +262,22 @@ class LocalLog:
         finally:
             file.close()
         self._spare_bytes = wanted
+
+    def relax(self, now_ms: int) -> None:
+        """Give back the room that was prepared for traffic that has ended."""
+        small = min(SPARE_BYTES_MIN, self._ledger_bytes)
+        if self._current is None or abs(now_ms - self._written_at_ms) < BUSY_MS:
+            return
+        self._next_bytes = small
+        if self._spare_bytes > small:
+            file = self._folder.open(SPARE)
+            file.truncate(small)
+            file.close()
+            self._spare_bytes = small
+        enough = self._list[-1].size + small
+        if self._prepared_bytes > enough:
+            self._current.truncate(enough)
+            self._prepared_bytes = enough
 
     def _begin_ledger(self, epoch: int, now_ms: int) -> None:
         """Create the next ledger, and close the one before by writing its length into the new head."""

@@ -86,6 +86,9 @@ class Log(Protocol):
     def prepare(self) -> None:
         """Do what makes later appends faster. May run in a thread beside `append`."""
 
+    def relax(self, now_ms: int) -> None:
+        """Give back what `prepare` has taken, if it is not needed. Not while `prepare` runs."""
+
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Append a group of records, durably. Their positions."""
 

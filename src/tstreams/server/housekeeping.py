@@ -89,8 +89,10 @@ class Housekeeping:
         dead = self._dead_ledgers()
         if self._flushing is None and self._flush_is_due(now_ms, bool(dead)):
             self._begin_flush(now_ms, dead)
-        if self._preparing is None and shard.full is None and shard.log.wants_spare:
-            self._begin_prepare()
+        if self._preparing is None:
+            shard.log.relax(now_ms)
+            if shard.full is None and shard.log.wants_spare:
+                self._begin_prepare()
 
     def _roll_if_something_died(self, now_ms: int) -> None:
         current = self._shard.log.ledgers()[-1]
