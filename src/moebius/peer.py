@@ -277,6 +277,10 @@ class Peer:
         """Send a request's last response: the handler's result, or just that there is no more."""
         if request.id == NO_RESPONSE:
             return
+        if type(result) is bytes and len(result) <= self._response_bytes_max:
+            self.counts.replies += 1
+            self.link.send(Reply(request.id), (result,))
+            return
         if result is None:
             self.counts.replies += 1
             self.link.send(End(request.id), ())

@@ -100,10 +100,16 @@ class Shard:
             raise InvalidState("the session has ended: it was not heard of for too long")
         session.expires_at_ms = now_ms + SESSION_TTL_MS
         if acked > session.acked:
-            for sequence in [number for number in session.replies if number <= acked]:
-                del session.replies[sequence]
             session.acked = acked
+            _forget_replies(session)
         return session
+
+
+def _forget_replies(session: Session) -> None:
+    """Drop the answers that the client has. They are in the order of their numbers."""
+    replies, acked = session.replies, session.acked
+    while replies and (first := next(iter(replies))) <= acked:
+        del replies[first]
 
 
 def _repeated(session: Session, sequence: int) -> Reply:

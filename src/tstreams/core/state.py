@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 
 from ..errors import Error, NotFound
 from ..limits import ENDED_KEPT_MAX, SESSION_TTL_MS, STREAMS_CACHED_MAX
@@ -26,11 +27,13 @@ class State:
         self.last_number = last_number
         """The greatest number given to a stream, a session or an agent."""
         self.open: dict[int, OpenTransactionState] = {}
-        self.heads: dict[tuple[int, int], dict[int, None]] = {}
+        # Ordered dictionaries, because their first entry is found at once, however many were removed
+        # before it; a plain one would look at each empty place again.
+        self.heads: dict[tuple[int, int], OrderedDict[int, None]] = {}
         self.sessions: dict[int, Session] = {}
         self.stirred: set[tuple[int, int]] = set()
         """Partitions in which something may have become visible. Whoever tells readers empties it."""
-        self.ended: dict[int, type[Error]] = {}
+        self.ended: OrderedDict[int, type[Error]] = OrderedDict()
         """Why recent transactions ended: what a late caller is told."""
         self._streams: dict[int, StreamState | None] = {}
         self._names: dict[str, int | None] = {}
@@ -136,7 +139,7 @@ class State:
             }
             self._holders.clear()
         while len(self.ended) > ENDED_KEPT_MAX:
-            del self.ended[next(iter(self.ended))]
+            self.ended.popitem(last=False)
 
     # Open transactions.
 
@@ -153,9 +156,8 @@ class State:
         """A transaction is open from now on."""
         assert transaction.id not in self.open
         self.open[transaction.id] = transaction
-        self.heads.setdefault((transaction.stream, transaction.partition), {})[transaction.id] = (
-            None
-        )
+        key = (transaction.stream, transaction.partition)
+        self.heads.setdefault(key, OrderedDict())[transaction.id] = None
         self._open_of_agent.setdefault(transaction.agent, set()).add(transaction.id)
         self._extend(transaction, now_ms)
         heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from ..core.records import LENGTH_BYTES
@@ -17,7 +18,7 @@ class Payloads:
 
     def __init__(self, log: Log, cache_bytes: int) -> None:
         self._log = log
-        self._cache: dict[int, Buffer] = {}
+        self._cache: OrderedDict[int, Buffer] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes
         self.hits = self.misses = 0
@@ -27,8 +28,7 @@ class Payloads:
         self._cache[position] = batch
         self._cache_bytes += len(batch)
         while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
-            oldest = next(iter(self._cache))
-            self._cache_bytes -= len(self._cache.pop(oldest))
+            self._cache_bytes -= len(self._cache.popitem(last=False)[1])
 
     def read(self, places: Sequence[tuple[int, int]]) -> list[Buffer]:
         """The batches in the records at these (position, size). `Corrupt` names what is damaged."""

@@ -21,27 +21,27 @@ class Room:
         self._path = path
         self._reserve_bytes = reserve_bytes
 
-    def free_bytes(self) -> int:
-        """What we may still use, as far as the file system says."""
+    def look(self) -> tuple[int, int]:
+        """Bytes that are free, as far as the file system says, and bytes that are kept free."""
         found = os.statvfs(self._path)
-        return found.f_bavail * found.f_frsize
-
-    def reserve_bytes(self) -> int:
-        """What is kept free."""
-        if self._reserve_bytes:
-            return self._reserve_bytes
-        found = os.statvfs(self._path)
-        return min(RESERVE_BYTES_MAX, found.f_blocks * found.f_frsize // _RESERVE_SHARE)
+        share_bytes = found.f_blocks * found.f_frsize // _RESERVE_SHARE
+        reserve_bytes = self._reserve_bytes or min(RESERVE_BYTES_MAX, share_bytes)
+        return found.f_bavail * found.f_frsize, reserve_bytes
 
     def fits(self, size: int) -> bool:
         """Whether so much can be written without touching the reserve."""
-        return self.free_bytes() >= self.reserve_bytes() + size
+        free_bytes, reserve_bytes = self.look()
+        return free_bytes >= reserve_bytes + size
 
     def is_ample(self) -> bool:
         """Whether there is so much room that writing can go on for a while."""
-        return self.free_bytes() >= self.reserve_bytes() * 5 // 4
+        free_bytes, reserve_bytes = self.look()
+        return free_bytes >= reserve_bytes * 5 // 4
 
     def text(self) -> str:
         """What to tell those who want to write."""
-        free, reserve = self.free_bytes() // MIB, self.reserve_bytes() // MIB
-        return f"the disk is full: {free} MiB are free, and {reserve} MiB are kept in reserve"
+        free_bytes, reserve_bytes = self.look()
+        return (
+            f"the disk is full: {free_bytes // MIB} MiB are free, "
+            f"and {reserve_bytes // MIB} MiB are kept in reserve"
+        )
