@@ -43,6 +43,10 @@ after a longer silence are refused, because nobody knows any more whether they t
 SESSIONS_MAX = 100_000
 """Sessions of one shard. A session costs a few hundred bytes of memory."""
 
+SESSION_REPLIES_MAX = 4096
+"""Answers of one session that its client has not acknowledged: four times what one connection may have
+under way. They are written to the index with each change."""
+
 OPEN_TRANSACTIONS_MAX = 1_000_000
 """Open transactions of one shard, held in memory: some 300 bytes each."""
 

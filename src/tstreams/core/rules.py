@@ -122,11 +122,7 @@ class Rules:
 
     def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> AnyRecord:
         stream = self._state.stream_named(request.name)
-        heads = self._state.heads
-        partitions: Iterable[int] = range(stream.partitions)
-        if len(heads) < stream.partitions:  # look at the shorter of the two lists
-            partitions = sorted(p for s, p in heads if s == stream.id)
-        cancelled = [t for p in partitions for t in heads.get((stream.id, p), ())]
+        cancelled = [it for _, head in self._state.heads_of(stream) for it in head]
         return StreamDeleted(request.session, request.sequence, stream.id, cancelled)
 
     def _purge_stream(self, now_ms: int, request: PurgeStream, items: int) -> AnyRecord:

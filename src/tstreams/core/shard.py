@@ -8,7 +8,7 @@ restart. Both lead to the same state, because `handle` changes it through `apply
 from __future__ import annotations
 
 from ..errors import Error, InvalidState, TooLarge
-from ..limits import SESSION_TTL_MS, SESSIONS_MAX
+from ..limits import SESSION_REPLIES_MAX, SESSION_TTL_MS, SESSIONS_MAX
 from ..protocol import Change, KeepAlive, Reply, SessionOpened
 from .facts import Facts, Session
 from .records import AnyRecord, Ended, SessionBegun, SessionsEnded
@@ -41,6 +41,11 @@ class Shard:
         sequence = request.sequence
         if sequence <= session.last:
             return None, _repeated(session, sequence)
+        if len(session.replies) >= SESSION_REPLIES_MAX:
+            raise TooLarge(
+                f"{SESSION_REPLIES_MAX} answers are not acknowledged: say with each request which "
+                "of them have come"
+            )
         session.last = sequence
         try:
             record = self._rules.decide(now_ms, request, items)

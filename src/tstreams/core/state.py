@@ -95,9 +95,12 @@ class State:
 
     def agent(self, agent_id: int) -> Agent | None:
         """An agent, if it holds its name."""
-        if agent_id not in self._agents:
-            self._agents[agent_id] = self._facts.agent(agent_id)
-        return self._agents[agent_id]
+        if agent_id in self._agents:
+            return self._agents[agent_id]
+        agent = self._facts.agent(agent_id)
+        if agent is not None:  # numbers that nobody has must not fill the cache
+            self._agents[agent_id] = agent
+        return agent
 
     def holder(self, kind: str, stream_id: int, name: str) -> int:
         """The agent that holds a name, or 0."""
@@ -148,6 +151,15 @@ class State:
         head = self.heads.get((stream_id, partition))
         return next(iter(head)) if head else None
 
+    def heads_of(self, stream: StreamState) -> list[tuple[int, OrderedDict[int, None]]]:
+        """The partitions of a stream in which something is open, with what is open in them."""
+        heads = self.heads
+        if len(heads) < stream.partitions:  # look at the shorter of the two lists
+            found = [(p, ids) for (s, p), ids in heads.items() if s == stream.id]
+            return sorted(found, key=lambda pair: pair[0])
+        keys = ((p, (stream.id, p)) for p in range(stream.partitions))
+        return [(p, heads[key]) for p, key in keys if key in heads]
+
     def open_of(self, agent_id: int) -> list[int]:
         """What an agent has open."""
         return sorted(self._open_of_agent.get(agent_id, ()))
@@ -191,14 +203,13 @@ class State:
 
     def ttl_changed(self, stream: StreamState) -> None:
         """A stream got another ttl: what is open in it may have to end sooner."""
-        for (stream_id, _), head in self.heads.items():
-            if stream_id == stream.id:
-                for transaction_id in head:
-                    transaction = self.open[transaction_id]
-                    dies_at_ms = transaction.id // IDS_PER_MS + stream.ttl_ms
-                    if dies_at_ms < transaction.expires_at_ms:
-                        transaction.expires_at_ms = dies_at_ms
-                        heapq.heappush(self._leases, (dies_at_ms, transaction_id))
+        for _, head in self.heads_of(stream):
+            for transaction_id in head:
+                transaction = self.open[transaction_id]
+                dies_at_ms = transaction.id // IDS_PER_MS + stream.ttl_ms
+                if dies_at_ms < transaction.expires_at_ms:
+                    transaction.expires_at_ms = dies_at_ms
+                    heapq.heappush(self._leases, (dies_at_ms, transaction_id))
 
     def take_expired(self, now_ms: int) -> list[int]:
         """The open transactions whose lease has run out, in order of their ids."""

@@ -70,6 +70,8 @@ class Compactor:
                 if seen >= STEP_BYTES:
                     seen = 0
                     yield
+        except FileNotFoundError:
+            return  # the rest of it died meanwhile, and it was deleted
         except Corrupt as error:
             self._damaged.add(ledger.id)
             log.error("a ledger cannot be compacted: %s", error)

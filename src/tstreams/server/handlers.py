@@ -152,7 +152,7 @@ class Handlers:
     def _get_positions(self, request: Request, message: GetPositions) -> bytes:
         state = self._shard.core.state
         stream = state.stream(message.stream)
-        heads = [(p, next(iter(ids))) for (s, p), ids in state.heads.items() if s == stream.id]
+        heads = [(partition, next(iter(ids))) for partition, ids in state.heads_of(stream)]
         saved = self._shard.index.facts.positions(stream.id, message.reader)
         return encode(Positions(state.last_id + 1, heads, saved))
 

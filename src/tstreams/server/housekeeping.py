@@ -7,7 +7,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from ..errors import Error
-from ..ledger.port import split_position
+from ..ledger.port import DiskFull, split_position
 from .compactor import Compactor
 from .shard import Shard
 
@@ -72,6 +72,8 @@ class Housekeeping:
             return
         try:
             self._work(shard.clock())
+        except DiskFull as error:
+            shard.note_full(error.message)
         except Error as error:
             shard.fail(error)
 

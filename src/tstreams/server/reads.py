@@ -129,11 +129,12 @@ class Reads:
         wants = [it for it in waiter.fetch.wants if everything or it.partition in partitions]
         try:
             found = self._collect(now_ms, waiter.fetch, wants) if wants else []
-            if found:
-                self._dismiss(stream_id, number).answer(self._pack(found))
+            answer = self._pack(found) if found else None
         except Error as error:
-            if waiter.request.unanswered:
-                self._dismiss(stream_id, number).fail(wire_error(error))
+            self._dismiss(stream_id, number).fail(wire_error(error))
+            return
+        if answer is not None:
+            self._dismiss(stream_id, number).answer(answer)
 
     def _give_up(self, stream_id: int, number: int) -> None:
         if number in self._waiters.get(stream_id, ()):

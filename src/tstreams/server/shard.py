@@ -178,10 +178,14 @@ class Shard:
 
     def reopen(self) -> None:
         """Forget what is in memory and recover from the disk, as after a restart."""
-        self.log.close()
         self.index.store.close()
-        self._open()
-        self.failed = None
+        self.log.close()
+        try:
+            self._open()
+        except Error as error:
+            log.error("recovery failed: %s", error)  # it will be tried again
+        else:
+            self.failed = None
 
     def close(self) -> None:
         """Stop: flush the index and close the files."""
@@ -200,8 +204,9 @@ class Shard:
         self, request: Request, message: Change, items: int = 0, batch: Buffer | None = None
     ) -> object:
         """A request that changes something, with the item batch that came with it."""
-        if self.failed is not None or (self.full is not None and type(message) in _ADDING):
-            raise wire_error(Unavailable(self.failed or self.full or ""))
+        self._check_usable()
+        if self.full is not None and type(message) in _ADDING and self._is_new(message):
+            raise wire_error(Unavailable(self.full))
         try:
             record, reply = self.core.handle(self.clock(), message, items)
         except Error as error:
@@ -240,6 +245,11 @@ class Shard:
         """A batch that is copied forward."""
         self.core.apply(self.clock(), record)
         self._add(record, batch)
+
+    def _is_new(self, message: Change) -> bool:
+        """Whether this request was not handled before: if it was, its answer is known."""
+        session = self.core.state.sessions.get(message.session)
+        return session is None or message.sequence > session.last
 
     def _check_usable(self) -> None:
         if self.failed is not None:
@@ -328,12 +338,11 @@ class Shard:
     def _write_failed(self, error: Error) -> Unavailable:
         """A turn did not become durable: the core goes back to what is."""
         if isinstance(error, DiskFull):
-            self.full = f"{error.message}. Make room; writing goes on by itself then."
-            log.error("the disk is full", extra={"tstreams": {"shard": self.number}})
+            self.note_full(error.message)
             last_id = self.core.state.last_id
             self._make_core(self.clock())
             self.core.state.last_id = max(last_id, self.core.state.last_id)
-            return Unavailable(self.full)
+            return Unavailable(self.full or error.message)
         return self.fail(error)
 
     def fail(self, error: Error) -> Unavailable:
@@ -345,6 +354,12 @@ class Shard:
         self.reads.end_waits(Unavailable(self.failed))
         return Unavailable(self.failed)
 
+    def note_full(self, text: str) -> None:
+        """There is no room: refuse what adds to it."""
+        if self.full is None:
+            log.error(text, extra={"tstreams": {"shard": self.number}})
+        self.full = f"{text}. Make room; writing goes on by itself then."
+
     def look_at_disk(self) -> None:
         """See whether there is room: writing stops before the last of it is used, and goes on after."""
         if self.failed is not None:
@@ -353,8 +368,7 @@ class Shard:
                 self.reopen()
             return
         if self.full is None and not self.room.fits(0):
-            self.full = f"{self.room.text()}. Make room; writing goes on by itself then."
-            log.error("the disk is nearly full", extra={"tstreams": {"shard": self.number}})
+            self.note_full(self.room.text())
         elif self.full is not None and self.room.is_ample():
             self.full = None
             log.info("there is room again", extra={"tstreams": {"shard": self.number}})
