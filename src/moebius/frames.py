@@ -25,6 +25,7 @@ SMALL_BYTES = 4 * KIB
 
 _pack = PREFIX.pack
 _unpack_from = PREFIX.unpack_from
+_unpack_length = struct.Struct(">I").unpack_from
 
 
 def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
@@ -68,9 +69,7 @@ class FrameDecoder:
     def __init__(self, limits: Limits, shared: memoryview) -> None:
         self._limits = limits
         self._shared = shared
-        self._plain_bytes_max = min(
-            LARGE_BYTES - 1, limits.frame_bytes_max, limits.header_bytes_max
-        )
+        self._plain_bytes_max = min(LARGE_BYTES - 1, limits.frame_bytes_max)
         self._tail = b""
         self._large: memoryview | None = None
         self._filled = 0
@@ -109,21 +108,31 @@ class FrameDecoder:
             self._tail = b""
             self.partial = False
         frames: list[tuple[bytes, Parts]] = []
+        plain_max, header_max = self._plain_bytes_max, self._limits.header_bytes_max
+        pairs = self._limits.parts_max >= 2
         size = len(data)
         at = 0
         while size - at >= PREFIX_BYTES:
             body, header_bytes, part_count = _unpack_from(data, at)
             start = at + PREFIX_BYTES
             end = start + body
-            if part_count == 1 and header_bytes <= body <= self._plain_bytes_max:
-                # By far the most frequent: one small part. The body is within the smallest of the
-                # limits, and so is the header, which is no longer than the body.
-                if end > size:
-                    break
-                middle = start + header_bytes
-                frames.append((data[start:middle], (data[middle:end],)))
-                at = end
-                continue
+            if header_bytes <= body <= plain_max and header_bytes <= header_max:
+                # By far the most frequent: one or two parts, none of them large.
+                if part_count == 1:
+                    if end > size:
+                        break
+                    middle = start + header_bytes
+                    frames.append((data[start:middle], (data[middle:end],)))
+                    at = end
+                    continue
+                if part_count == 2 and pairs and end <= size and body >= 4:
+                    middle = start + 4 + header_bytes
+                    split = middle + _unpack_length(data, start)[0]
+                    if split <= end:
+                        parts = (data[middle:split], data[split:end])
+                        frames.append((data[start + 4 : middle], parts))
+                        at = end
+                        continue
             try:
                 self._check(body, header_bytes, part_count)
                 if end > size:
