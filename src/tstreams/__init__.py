@@ -1,3 +1,64 @@
-"""tstreams: transactional, persistent streams for exactly-once batch messaging."""
+"""tstreams: transactional, persistent streams for exactly-once batch messaging.
 
-__version__ = "0.1.0"
+with tstreams.connect("tcp://127.0.0.1:7070") as ts:      # or tstreams.embedded("./data")
+    ts.create_stream("clicks", partitions=4, ttl="7d")
+    with ts.producer("clicks", name="p1") as producer:
+        producer.instant([b"one", b"two"], partition=0)
+    with ts.consumer("clicks", name="c1") as consumer:
+        print(list(consumer.get(0, timeout=1.0).items))
+"""
+
+from __future__ import annotations
+
+from .client.blocking.client import Client, ClientStatistics, connect
+from .client.blocking.consumer import Consumer
+from .client.blocking.producer import Producer
+from .client.blocking.received import ReadTransaction
+from .client.blocking.transaction import Transaction
+from .client.config import ClientConfig, Tls
+from .embedding import embedded
+from .errors import (
+    AlreadyExists,
+    BadRequest,
+    Corrupt,
+    Error,
+    Expired,
+    Fenced,
+    InvalidState,
+    NotFound,
+    Timeout,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from .model import Offset, Stream, TransactionState
+from .version import __version__
+
+__all__ = [
+    "AlreadyExists",
+    "BadRequest",
+    "Client",
+    "ClientConfig",
+    "ClientStatistics",
+    "Consumer",
+    "Corrupt",
+    "Error",
+    "Expired",
+    "Fenced",
+    "InvalidState",
+    "NotFound",
+    "Offset",
+    "Producer",
+    "ReadTransaction",
+    "Stream",
+    "Timeout",
+    "Tls",
+    "TooLarge",
+    "Transaction",
+    "TransactionState",
+    "Unauthorized",
+    "Unavailable",
+    "__version__",
+    "connect",
+    "embedded",
+]

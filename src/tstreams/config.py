@@ -134,7 +134,7 @@ class Setting:
     def read(self, raw: object, folder: Path) -> Any:
         """A value as it was written, with its type. `ValueError` says what is wrong."""
         if self.range is not None:
-            return _read_number(raw, self.range.unit)
+            return read_number(raw, self.range.unit)
         if self.type == tuple[str, ...]:
             return _read_list(raw)
         if not isinstance(raw, str):
@@ -162,7 +162,8 @@ class Setting:
         return []
 
 
-def _read_number(raw: object, unit: str) -> float | int:
+def read_number(raw: object, unit: str) -> float | int:
+    """A number as people write it: 7, "64MiB", "10m". `ValueError` says what is wrong."""
     units = _UNITS[unit]
     if isinstance(raw, int | float) and not isinstance(raw, bool):
         number = raw

@@ -16,7 +16,7 @@ from ..router import Strategy
 from ..security import CurveClient
 from ..statistics import ClientStatistics
 from .connection import Connection, Settings
-from .exchange import Exchange, Pending
+from .exchange import Exchange, Pending, Sink
 from .states import State
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -118,7 +118,7 @@ class Client:
     ) -> Parts:
         """Like `call`, with the response's parts as they came: large ones are views, not copies."""
         sink = _FutureSink(asyncio.get_running_loop().create_future())
-        exchange, pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+        exchange, pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
         try:
             return await sink.future
         except asyncio.CancelledError:
@@ -136,7 +136,7 @@ class Client:
     ) -> asyncio.Future[Parts]:
         """Send a request and go on: a future of its response's parts. Cancelling it cancels the request."""
         sink = _FutureSink(asyncio.get_running_loop().create_future())
-        exchange, pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+        exchange, pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
 
         def cancel(future: asyncio.Future[Parts]) -> None:
             if future.cancelled():
@@ -164,7 +164,7 @@ class Client:
         )
         sink = _StreamSink()
         exchange, pending = self._begin(
-            sink, command, payload, timeout, strategy, False, credit=window
+            sink, command, as_parts(payload), timeout, strategy, False, credit=window
         )
         return Stream(exchange, pending, sink, window)
 
@@ -173,12 +173,34 @@ class Client:
     ) -> None:
         """Send a request that wants no response. Returns when it is on its way."""
         sink = _FutureSink(asyncio.get_running_loop().create_future())
-        exchange, pending = self._begin(sink, command, payload, timeout, None, False, one_way=True)
+        exchange, pending = self._begin(
+            sink, command, as_parts(payload), timeout, None, False, one_way=True
+        )
         try:
             await sink.future
         except asyncio.CancelledError:
             exchange.cancel(pending)
             raise
+
+    def begin(
+        self,
+        sink: Sink,
+        command: str,
+        parts: Parts,
+        *,
+        timeout: float | None = -1,
+        repeat: bool = False,
+        one_way: bool = False,
+    ) -> Pending:
+        """Send a request whose responses go to a sink of yours: for what is built on top of a client.
+
+        The sink is called on the loop. `parts` must not change until it has heard the end.
+        """
+        return self._begin(sink, command, parts, timeout, None, repeat, one_way=one_way)[1]
+
+    def cancel(self, pending: Pending) -> None:
+        """Stop a request that was begun with `begin`. Its sink hears no more."""
+        self._opened().exchange.cancel(pending)
 
     @property
     def state(self) -> State:
@@ -201,9 +223,9 @@ class Client:
 
     def _begin(
         self,
-        sink: _FutureSink | _StreamSink,
+        sink: Sink,
         command: str,
-        payload: Payload,
+        parts: Parts,
         timeout: float | None,
         strategy: Strategy | None,
         repeat: bool,
@@ -214,7 +236,7 @@ class Client:
         pending = Pending(
             sink,
             command,
-            as_parts(payload),
+            parts,
             timeout_s=self._timeout_s if timeout == -1 else timeout,
             credit=credit,
             strategy=None if strategy is None else strategy.value,

@@ -173,7 +173,7 @@ class Client:
         """Like `call`, with the response's parts as they came: large ones are views, not copies."""
         self._io.check_caller()
         sink = _WaiterSink()
-        pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+        pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
         try:
             return sink.wait()
         except BaseException:
@@ -194,7 +194,7 @@ class Client:
         Requests of one thread leave in the order in which they were submitted.
         """
         sink = _FutureSink()
-        pending = self._begin(sink, command, payload, timeout, strategy, repeat)
+        pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
 
         def cancel(future: Future[Parts]) -> None:
             if future.cancelled():
@@ -219,15 +219,43 @@ class Client:
         """
         window = window_bytes if window_bytes is not None else self._limits.stream_window_bytes
         sink = _StreamSink()
-        pending = self._begin(sink, command, payload, timeout, strategy, False, credit=window)
+        pending = self._begin(
+            sink, command, as_parts(payload), timeout, strategy, False, credit=window
+        )
         return Stream(self, pending, sink, window)
 
     def send(self, command: str, payload: Payload = b"", *, timeout: float | None = -1) -> None:
         """Send a request that wants no response. Returns when it is on its way."""
         self._io.check_caller()
         sink = _WaiterSink()
-        self._begin(sink, command, payload, timeout, None, False, one_way=True)
+        self._begin(sink, command, as_parts(payload), timeout, None, False, one_way=True)
         sink.wait()
+
+    def begin(
+        self,
+        sink: Sink,
+        command: str,
+        parts: Parts,
+        *,
+        timeout: float | None = -1,
+        repeat: bool = False,
+        one_way: bool = False,
+    ) -> Pending:
+        """Send a request whose responses go to a sink of yours: for what is built on top of a client.
+
+        Never waits. The sink is called on the I/O thread and must not block. Requests leave in the
+        order in which they were begun. `parts` must not change until the sink has heard the end.
+        """
+        return self._begin(sink, command, parts, timeout, None, repeat, one_way=one_way)
+
+    def cancel(self, pending: Pending) -> None:
+        """Stop a request that was begun with `begin`. Its sink hears no more."""
+        if self._io.pid == os.getpid():
+            self._post(lambda: self._exchange.cancel(pending))
+
+    def check_caller(self) -> None:
+        """`RuntimeError` on the I/O thread: whoever waits for a response there waits for ever."""
+        self._io.check_caller()
 
     @property
     def state(self) -> State:
@@ -247,7 +275,7 @@ class Client:
         self,
         sink: Sink,
         command: str,
-        payload: Payload,
+        parts: Parts,
         timeout: float | None,
         strategy: Strategy | None,
         repeat: bool,
@@ -259,7 +287,7 @@ class Client:
         pending = Pending(
             sink,
             command,
-            as_parts(payload),
+            parts,
             timeout_s=self._timeout_s if timeout == -1 else timeout,
             credit=credit,
             strategy=None if strategy is None else strategy.value,

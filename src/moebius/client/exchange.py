@@ -17,7 +17,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ..errors import BadRequest, DeadlineExceeded, Disconnected, Error, Overloaded, TooLarge
+from ..errors import (
+    BadRequest,
+    DeadlineExceeded,
+    Disconnected,
+    Error,
+    Overloaded,
+    Stopping,
+    TooLarge,
+)
 from ..limits import Limits
 from ..messages import (
     NO_RESPONSE,
@@ -327,11 +335,15 @@ class Exchange:
         if failure.id == NO_RESPONSE:
             self.refusal = error
             return
-        pending = self._sent.pop(failure.id, None)
-        if pending is not None:
-            self._fail(pending, error)
-            if self._waiting:
-                self.writable()
+        pending = self._sent.get(failure.id)
+        if pending is None:
+            return
+        if pending.repeat and isinstance(error, Stopping):
+            return  # the link ends in a moment: it is sent again on the next one, in its old place
+        del self._sent[failure.id]
+        self._fail(pending, error)
+        if self._waiting:
+            self.writable()
 
     def _push(self, parts: Parts) -> None:
         if self._on_push is None:

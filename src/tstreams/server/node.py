@@ -17,9 +17,9 @@ import uvloop
 from moebius import Limits, Request, Router, Server
 from moebius.transports.link import Credentials
 
-from .. import __version__
 from ..config import Config
 from ..protocol import NodeInfo, encode
+from ..version import __version__
 from .handlers import Handlers
 from .housekeeping import Housekeeping
 from .lock import DirectoryLock
@@ -119,10 +119,8 @@ class Node:
         failure: list[BaseException] = []
 
         async def main() -> None:
-            try:
-                await self.start()
-            finally:
-                started.set()
+            await self.start()
+            started.set()
             try:
                 await self._serve()
             finally:

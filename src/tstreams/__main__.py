@@ -1,0 +1,10 @@
+"""`python -m tstreams`: the same as the `tstreams` command."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

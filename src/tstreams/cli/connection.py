@@ -1,0 +1,90 @@
+"""How commands reach a server: the flags they share, and the connection made of them."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import PREFIX, read_number
+from ..errors import BadRequest, Unavailable
+from .output import checked
+from .sources import read_token
+
+if TYPE_CHECKING:
+    from .. import Client, Tls
+
+DEFAULT_URL = "tcp://127.0.0.1:7070"
+DEFAULT_TIMEOUT = "10s"
+"""Long enough for a server that is just starting, short enough for a person who mistyped the URL."""
+
+
+def add_connection(parser: ArgumentParser) -> None:
+    """The flags of a command that needs a server."""
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        "--url", default=None, help=f"the server's address; else TSTREAMS_URL, else {DEFAULT_URL}"
+    )
+    group.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="a file with the token that the server wants; else TSTREAMS_TOKEN_FILE, else the "
+        "token itself in TSTREAMS_TOKEN",
+    )
+    group.add_argument(
+        "--tls-ca",
+        metavar="FILE",
+        help="speak TLS, and trust this certificate (PEM), or `system` for what the system trusts; "
+        "else TSTREAMS_TLS_CA",
+    )
+    group.add_argument(
+        "--timeout",
+        type=checked(_seconds),
+        default=DEFAULT_TIMEOUT,
+        metavar="TIME",
+        help=f"give up if the server does not answer for this long [{DEFAULT_TIMEOUT}]",
+    )
+
+
+def connection(arguments: Namespace) -> Client:
+    """A client of the server that the flags or the environment name."""
+    import tstreams
+
+    url = arguments.url or os.environ.get(f"{PREFIX}URL") or DEFAULT_URL
+    try:
+        return tstreams.connect(
+            url, token=_token(arguments), timeout=arguments.timeout, tls=_tls(arguments)
+        )
+    except Unavailable as error:
+        raise type(error)(f"{error.message}: is a server running there?") from None
+
+
+def _seconds(text: str) -> float:
+    seconds = read_number(text, "seconds")
+    if seconds <= 0:
+        raise ValueError("it must be more than nothing")
+    return seconds
+
+
+def _tls(arguments: Namespace) -> Tls | None:
+    from ..client.config import Tls
+
+    trusted = arguments.tls_ca or os.environ.get(f"{PREFIX}TLS_CA")
+    if not trusted:
+        return None
+    if trusted == "system":
+        return Tls()
+    if not os.access(trusted, os.R_OK):
+        raise BadRequest(f"the certificate {trusted} cannot be read: is it there, and may you?")
+    return Tls(ca_file=trusted)
+
+
+def _token(arguments: Namespace) -> str:
+    file = arguments.token_file or os.environ.get(f"{PREFIX}TOKEN_FILE")
+    if not file:
+        return os.environ.get(f"{PREFIX}TOKEN", "")
+    try:
+        return read_token(file, Path())
+    except ValueError as error:
+        raise BadRequest(str(error)) from None

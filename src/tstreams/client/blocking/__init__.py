@@ -1,0 +1,1 @@
+"""The client for threads: each call waits for its answer, or gives a future."""

@@ -1,0 +1,265 @@
+"""The client: a connection to a server, and what can be done with it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import moebius
+
+from ...errors import BadRequest, InvalidState
+from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S
+from ...model import Offset, Stream, Ttl
+from ..config import ClientConfig, Tls
+from ..pickling import refuse_to_pickle
+from ..rules import streams
+from ..rules.agent import forked
+from ..rules.failures import translated
+from ..rules.link import Link
+from ..rules.producer import open_producer
+from ..rules.reader import open_reader
+from ..rules.ticket import Steps
+from .consumer import Consumer
+from .driver import Driver
+from .producer import Producer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatistics:
+    """What a client is doing."""
+
+    connection: moebius.ClientStatistics
+    requests_under_way: int
+    """Changes that have not been answered."""
+    bytes_under_way: int
+    """Item batches that have not been answered."""
+    agents: int
+    """Producers and consumers that are open."""
+
+
+class Client:
+    """A connection to a tstreams server. Threads share it.
+
+    It reconnects by itself, and repeats what was not answered; the effect happens once. Every call has
+    the deadline `timeout`; past it `Timeout` (or `Unavailable`) says that nobody knows whether the call
+    took effect. Close it, or `with` it. After a fork the child must connect anew; to use it in another
+    process, send its `config` there.
+    """
+
+    def __init__(
+        self, config: ClientConfig, *, on_closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.config = config
+        """What it was made of. Can be pickled."""
+        self._on_closed = on_closed
+        self._pid = os.getpid()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._agents: set[Producer | Consumer] = set()
+        begun_at = time.monotonic()
+        try:
+            self._wire = moebius.Client(
+                config.url,
+                timeout=config.timeout,
+                connect_timeout=config.timeout,
+                token=config.token,
+                name="tstreams",
+                tls=config.tls_context(),
+                curve=config.curve,
+            )
+        except moebius.Error as error:
+            on_closed()
+            raise translated(error) from None
+        self._link = Link(self._wire, config.timeout)
+        self._driver = Driver(self._wire, self._link)
+        try:
+            left_s = config.timeout - (time.monotonic() - begun_at)
+            self._driver.run(self._link.describe(max(0.001, left_s)))
+        except BaseException:
+            self.close()
+            raise
+
+    # Streams.
+
+    def create_stream(
+        self,
+        name: str,
+        partitions: int = 1,
+        ttl: Ttl = "7d",
+        description: str = "",
+        *,
+        schema: pa.Schema | bytes | None = None,
+    ) -> Stream:
+        """Make a stream. `AlreadyExists` if there is one of that name.
+
+        `ttl`: how long transactions live after they were opened. With a `schema` its transactions hold
+        rows of Arrow data instead of single items.
+        """
+        steps = streams.create_stream(self._link, name, partitions, ttl, description, schema)
+        return self._run(steps)
+
+    def stream(self, name: str) -> Stream:
+        """A stream by its name. `NotFound` if there is none."""
+        return self._run(streams.get_stream(self._link, name))
+
+    def streams(
+        self, prefix: str = "", limit: int | None = None, after: str | None = None
+    ) -> list[Stream]:
+        """Streams in the order of their names: those that begin with `prefix` and come after `after`.
+
+        With a `limit` at most so many; the name of the last is the next call's `after`.
+        """
+        return self._run(streams.list_streams(self._link, prefix, limit, after))
+
+    def alter_stream(
+        self, name: str, *, ttl: Ttl | None = None, description: str | None = None
+    ) -> Stream:
+        """Give a stream another ttl or description; what is None stays as it is."""
+        return self._run(streams.alter_stream(self._link, name, ttl, description))
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream with all it holds, and the offsets of its readers."""
+        self._run(streams.delete_stream(self._link, name))
+
+    def purge_stream(self, name: str, before: datetime | int) -> None:
+        """Drop the transactions that were opened before a time, or before the one of this id."""
+        self._run(streams.purge_stream(self._link, name, before))
+
+    # Agents.
+
+    def producer(
+        self,
+        stream: str,
+        name: str | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        transaction_ttl: Ttl = 60.0,
+        compression: str = "none",
+    ) -> Producer:
+        """Make a producer; an older one of the same name and stream is fenced.
+
+        `partitions` restricts it. `transaction_ttl`: how long its open transactions live if this client
+        vanishes; while it lives they are kept alive. `compression`: "none", "lz4" or "zstd".
+        Without a name it gets one of its own.
+        """
+        steps = open_producer(self._link, stream, name, partitions, transaction_ttl, compression)
+        return self._keep(Producer(self._driver, self._run(steps), self._forget))
+
+    def consumer(
+        self,
+        stream: str,
+        name: str | None = None,
+        *,
+        start: Offset | None = None,
+        resume: bool = True,
+        partitions: Iterable[int] | None = None,
+    ) -> Consumer:
+        """Make a consumer; an older reader of the same name and stream is fenced.
+
+        It goes on after its last checkpoint, or begins at `start` (the oldest transaction, if you name
+        none) where there is none, and everywhere with `resume=False`.
+        """
+        begin = Offset.oldest() if start is None else start
+        steps = open_reader(self._link, stream, name, begin, resume, partitions)
+        return self._keep(Consumer(self._driver, self._run(steps), self._forget))
+
+    # Life.
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close all producers and consumers, and the connection. May be called again."""
+        with self._lock:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._closed = True
+            agents = list(self._agents)
+            self._agents.clear()
+        until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
+        try:
+            for agent in agents:
+                self._driver.run(agent._rules.close(until))
+        finally:
+            self._driver.close()
+            self._wire.close()
+            self._on_closed()
+
+    def statistics(self) -> ClientStatistics:
+        """What this client is doing."""
+        self._check()
+        window = self._link.window
+        with self._lock:
+            agents = len(self._agents)
+        return ClientStatistics(self._wire.statistics(), window.requests, window.bytes, agents)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<client of {self.config.url}{', closed' if self._closed else ''}>"
+
+    def __reduce__(self) -> Any:
+        raise refuse_to_pickle("a client")
+
+    # Inside.
+
+    def _run(self, steps: Steps[T]) -> T:
+        self._check()
+        return self._driver.run(steps)
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise forked("this client")
+        if self._closed:
+            raise InvalidState("this client is closed: connect anew")
+
+    def _keep(self, agent: A) -> A:
+        with self._lock:
+            if not self._closed:
+                self._agents.add(agent)
+                return agent
+        agent.close()
+        raise InvalidState("this client was closed while an agent was being made")
+
+    def _forget(self, agent: Producer | Consumer) -> None:
+        with self._lock:
+            self._agents.discard(agent)
+
+
+A = TypeVar("A", Producer, Consumer)
+
+
+def connect(
+    url: str | ClientConfig,
+    token: str = "",
+    timeout: float = CLIENT_TIMEOUT_S,
+    tls: Tls | ssl.SSLContext | None = None,
+    curve: moebius.CurveClient | None = None,
+) -> Client:
+    """Connect to a server: `with tstreams.connect("tcp://127.0.0.1:7070") as ts: ...`
+
+    `timeout` is the deadline of connecting and of every call. `tls` is for tcp addresses, `curve` for
+    those of ZeroMQ. Instead of all that, the `config` of another client.
+    """
+    if isinstance(url, ClientConfig):
+        return Client(url)
+    if isinstance(tls, bool):
+        raise BadRequest("tls is a tstreams.Tls or an ssl.SSLContext, not a bool")
+    return Client(ClientConfig(url, token, timeout, tls, curve))

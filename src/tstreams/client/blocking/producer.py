@@ -1,0 +1,192 @@
+"""A producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from ...items import Buffer
+from ...protocol import Done
+from ..pickling import refuse_to_pickle
+from ..rules import producer as rules
+from ..rules.ticket import Steps, Ticket
+from .driver import Driver
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Producer:
+    """Writes transactions into a stream, under a name that nobody else may use at the same time.
+
+    Threads may share it. Made by `client.producer(...)`; close it, or `with` it: what it left open is
+    cancelled then. While the client lives, the leases of open transactions are kept in the background.
+    """
+
+    def __init__(
+        self, driver: Driver, producer: rules.Producer, on_close: Callable[[Producer], None]
+    ) -> None:
+        self._driver = driver
+        self._rules = producer
+        self._on_close = on_close
+
+    @property
+    def name(self) -> str:
+        """Its name: unique among the producers of its stream."""
+        return self._rules.agent.name
+
+    @property
+    def stream(self) -> str:
+        """The name of its stream."""
+        return self._rules.agent.stream.name
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that it writes to."""
+        return list(self._rules.partitioner.partitions)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._rules.agent.closed
+
+    # Transactions.
+
+    def open(
+        self, partition: int | None = None, *, key: Buffer | None = None, policy: str = "enqueue"
+    ) -> Transaction:
+        """Open a transaction in this partition, in that of a key's hash, or in the next one in turn.
+
+        `policy` says what happens to transactions of this producer that are open in the partition:
+        "checkpoint" or "cancel" them, "error" raises `InvalidState`, "enqueue" leaves them.
+        """
+        draft = self._driver.run(self._rules.open(partition, key, policy))
+        return Transaction(self._driver, draft)
+
+    def transaction(
+        self, partition: int | None = None, *, key: Buffer | None = None, policy: str = "enqueue"
+    ) -> Transaction:
+        """The same as `open`, to be used with `with`."""
+        return self.open(partition, key=key, policy=policy)
+
+    def checkpoint(self, partition: int | None = None) -> None:
+        """Checkpoint all open transactions, or those of a partition, at once: all of them or none."""
+        self._driver.run(self._rules.checkpoint(partition))
+
+    def cancel(self, partition: int | None = None) -> None:
+        """Cancel all open transactions, or those of a partition."""
+        self._driver.run(self._rules.cancel(partition))
+
+    # Instant ones.
+
+    @overload
+    def instant(
+        self,
+        items: Iterable[Buffer] | pa.Array | pa.RecordBatch | pa.Table,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        reliable: Literal[True] = True,
+        wait: Literal[True] = True,
+    ) -> int: ...
+    @overload
+    def instant(
+        self,
+        items: Iterable[Buffer] | pa.Array | pa.RecordBatch | pa.Table,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        reliable: Literal[True] = True,
+        wait: Literal[False],
+    ) -> Future[int]: ...
+    @overload
+    def instant(
+        self,
+        items: Iterable[Buffer] | pa.Array | pa.RecordBatch | pa.Table,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        reliable: Literal[False],
+        wait: bool = True,
+    ) -> None: ...
+    def instant(
+        self,
+        items: Iterable[Buffer] | pa.Array | pa.RecordBatch | pa.Table,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        reliable: bool = True,
+        wait: bool = True,
+    ) -> int | Future[int] | None:
+        """Open, fill and checkpoint a transaction in one round trip: its id.
+
+        Without `wait` a future of the id, so that one thread can keep many under way; they take effect
+        in the order of the calls. It waits only if too much is under way. `reliable=False` sends it
+        and forgets it: None, and it is lost if the connection breaks.
+        """
+        producer = self._rules
+        producer.agent.check()
+        chosen = producer.partitioner.pick(partition, key)
+        batch = producer.pack_instant(items)
+        if type(batch) is not bytes:
+            return self._long_instant(chosen, batch, reliable, wait)  # type: ignore[arg-type]
+        if not reliable:
+            self._send(rules.InstantSink(None), chosen, batch, True)
+            return None
+        if wait:
+            ticket = Ticket()
+            self._send(ticket, chosen, batch)
+            if not ticket.ended:
+                self._driver.wait(ticket)
+            return ticket.reply(Done).id
+        future: Future[int] = Future()
+        future.set_running_or_notify_cancel()  # what was sent cannot be called back
+        self._send(rules.InstantSink(future), chosen, batch)
+        return future
+
+    def _send(
+        self, sink: Ticket | rules.InstantSink, partition: int, batch: bytes, one_way: bool = False
+    ) -> None:
+        if self._rules.try_instant(sink, partition, batch, one_way):
+            return
+        if self._driver.may_wait():
+            self._driver.run(self._rules.send_instant(sink, partition, batch, one_way))
+        else:
+            steps = self._rules.send_instant(sink, partition, batch, one_way, hurry=True)
+            self._driver.spawn(steps)
+
+    def _long_instant(
+        self, partition: int, batches: Iterator[bytes], reliable: bool, wait: bool
+    ) -> int | Future[int] | None:
+        """More than one batch takes: opened, filled and checkpointed, also if it need not be reliable."""
+        draft = self._driver.run(self._rules.write_long(partition, batches))
+
+        def commit() -> Steps[int]:
+            yield from self._rules.commit_one(draft)
+            return draft.id
+
+        future = self._driver.spawn(commit())
+        if not reliable:
+            return None
+        return future.result() if wait else future
+
+    # The end.
+
+    def close(self) -> None:
+        """Cancel what is open, and give the name back. May be called again."""
+        self._driver.run(self._rules.close())
+        self._on_close(self)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<producer {self.name!r} of {self.stream!r}{', closed' if self.closed else ''}>"
+
+    def __reduce__(self) -> Any:
+        raise refuse_to_pickle("a producer")

@@ -1,0 +1,70 @@
+"""What a client needs to know to connect. Can be pickled, sent elsewhere, and connected with there."""
+
+from __future__ import annotations
+
+import math
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+
+from moebius import CurveClient
+
+from ..errors import BadRequest
+from ..limits import CLIENT_TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How to trust a server, and what to show it. Without a `ca_file` the system's authorities count."""
+
+    ca_file: str | None = None
+    """The certificate of the authority that signed the server's."""
+    cert_file: str | None = None
+    """Our own certificate, if the server wants one."""
+    key_file: str | None = None
+    """The key of our own certificate, if it is not in the same file."""
+    check_hostname: bool = True
+    """Whether the server's certificate must be for the host in the address."""
+
+    def context(self) -> ssl.SSLContext:
+        """What the connection is made with."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.check_hostname = self.check_hostname
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Where to connect, and how."""
+
+    url: str
+    token: str = field(default="", repr=False)
+    timeout: float = CLIENT_TIMEOUT_S
+    tls: Tls | ssl.SSLContext | None = None
+    curve: CurveClient | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str):
+            raise BadRequest(f"an address is text such as tcp://127.0.0.1:7070, not {self.url!r}")
+        seconds: Any = self.timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise BadRequest(f"a timeout is a number of seconds, not {seconds!r}")
+        if not 0 < seconds < math.inf:
+            raise BadRequest(f"a timeout is a positive number of seconds, not {seconds!r}")
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What the connection is made with, if it is encrypted."""
+        return self.tls.context() if isinstance(self.tls, Tls) else self.tls
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        if isinstance(self.tls, ssl.SSLContext):
+            raise TypeError(
+                "an ssl.SSLContext cannot be pickled: give `tls` as tstreams.Tls(ca_file=...)"
+            )
+        return (self.url, self.token, self.timeout, self.tls, self.curve)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(self.__slots__, state, strict=True):
+            object.__setattr__(self, name, value)

@@ -1,0 +1,83 @@
+"""An agent: a name that is held on the server, by a producer or a reader."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+
+from ...errors import Error, InvalidState
+from ...limits import CLIENT_CLOSE_TIMEOUT_S
+from ...model import Stream, check_name
+from ...protocol import AgentOpened, CloseAgent, Done, OpenAgent
+from .link import Link
+from .partitioning import chosen_partitions
+from .session import Session
+from .streams import get_stream, stream_of
+from .ticket import Steps, answer
+
+log = logging.getLogger("tstreams.client")
+
+_getpid = os.getpid
+
+
+class Agent:
+    """A producer's or a reader's name, and the session that holds it."""
+
+    def __init__(self, session: Session, kind: str, name: str, opened: AgentOpened) -> None:
+        self.session = session
+        self.kind = kind
+        self.name = name
+        self.id = opened.agent
+        self.stream: Stream = stream_of(opened.stream)
+        self.stream_id = opened.stream.id
+        self.closed = False
+        self._pid = _getpid()
+
+    def check(self) -> None:
+        """Refuse to be used after it was closed, or in a process that was forked off."""
+        if self.closed or self._pid != _getpid():
+            if self._pid != _getpid():
+                raise forked(f"{self.kind} {self.name!r}")
+            raise InvalidState(f"{self.kind} {self.name!r} is closed: make a new one")
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process only inherited it."""
+        return self._pid != _getpid()
+
+    def leave(self, until: float) -> Steps[None]:
+        """Give the name back. The server is told if it can be reached in time; it finds out by itself."""
+        timeout_s = min(CLIENT_CLOSE_TIMEOUT_S, until - time.monotonic())
+        if timeout_s <= 0:
+            return
+        try:
+            ticket = self.session.start(CloseAgent, self.id, timeout_s=timeout_s)
+            yield from answer(ticket, Done)
+        except Error as error:
+            log.debug("%s %r could not say goodbye: %s", self.kind, self.name, error)
+
+
+def forked(what: str) -> InvalidState:
+    """The error for whatever is used in a child process."""
+    return InvalidState(
+        f"{what} was made before this process was forked off: "
+        "connect anew in the child, with the client's config"
+    )
+
+
+def open_agent(
+    link: Link, kind: str, stream: str, name: str | None, partitions: list[int] | None
+) -> Steps[Agent]:
+    """Take a name; an older agent of that name is fenced. Without a name it gets one of its own."""
+    if name is None:
+        name = f"{kind}-{uuid.uuid4().hex}"
+    check_name(name, kind)
+    if partitions is not None:  # a mistake in them must not fence anyone
+        chosen_partitions((yield from get_stream(link, stream)), partitions)
+    else:
+        check_name(stream)
+    session = yield from link.session(link.shard_of(stream))
+    opened = yield from answer(session.start(OpenAgent, kind, stream, name), AgentOpened)
+    return Agent(session, kind, name, opened)

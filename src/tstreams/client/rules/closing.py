@@ -1,0 +1,106 @@
+"""How transactions end: checkpoints and cancels, of one or of many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import Error, Expired, Fenced, InvalidState, Unavailable
+from ...model import TransactionState
+from ...protocol import CancelTransactions, Commit, Done, ReadPosition
+from .draft import Draft
+from .failures import is_session_end, transaction_in
+from .session import Session
+from .ticket import Steps, answer
+from .turns import Turns
+
+
+def prepare(drafts: Sequence[Draft]) -> Steps[None]:
+    """Before a checkpoint of sealed transactions: send what was gathered."""
+    try:
+        for draft in drafts:
+            yield from draft.flush()
+    except BaseException:
+        for draft in drafts:
+            draft.unseal()
+        raise
+
+
+def commit(
+    session: Session,
+    turns: Turns,
+    agents: list[int],
+    drafts: Sequence[Draft],
+    positions: Sequence[ReadPosition] = (),
+) -> Steps[None]:
+    """Checkpoint prepared transactions and readers' positions, all or nothing.
+
+    Nothing is checkpointed before all its batches have arrived. What the producer begins meanwhile waits
+    for its turn, so that things take effect in the order in which they were asked for.
+    """
+    try:
+        yield from turns.enter()
+        try:
+            for draft in drafts:
+                yield from draft.settle()
+            ids = [draft.id for draft in drafts]
+            ticket = session.start(Commit, agents, ids, list(positions))
+        finally:
+            turns.leave()
+    except BaseException as error:
+        _refused(drafts, error)
+        raise
+    try:
+        yield from answer(ticket, Done)
+    except BaseException as error:
+        _refused(drafts, error, sent=True)
+        raise
+    for draft in drafts:
+        draft.checkpointed()
+
+
+def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) -> None:
+    """A checkpoint failed: what has become of its transactions?"""
+    if not isinstance(error, Error) or isinstance(error, Unavailable):
+        for draft in drafts:
+            draft.doubt() if sent else draft.unseal()
+        return
+    if is_session_end(error):
+        for draft in drafts:
+            draft.close(TransactionState.INVALID)
+    elif isinstance(error, Fenced) and len({draft.producer for draft in drafts}) == 1:
+        for draft in drafts:
+            draft.close(TransactionState.CANCELLED)
+    else:
+        guilty = drafts[0].id if len(drafts) == 1 else transaction_in(error)
+        for draft in drafts:
+            draft.unseal()
+            if draft.id == guilty and isinstance(error, Expired):
+                draft.close(TransactionState.INVALID)
+            elif draft.id == guilty and isinstance(error, InvalidState):
+                draft.vanished()
+
+
+def cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:
+    """Drop sealed transactions. Of many, those that have expired meanwhile are no error."""
+    try:
+        yield from _cancel(session, agent, drafts)
+    except InvalidState as error:
+        if len(drafts) == 1 or is_session_end(error):
+            raise
+        for draft in drafts:
+            if draft.state is TransactionState.OPENED:
+                try:
+                    yield from _cancel(session, agent, [draft])
+                except InvalidState:
+                    continue  # it has ended, which is what was asked for
+
+
+def _cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:
+    try:
+        ids = [draft.id for draft in drafts]
+        yield from answer(session.start(CancelTransactions, [agent], ids), Done)
+    except BaseException as error:
+        _refused(drafts, error)
+        raise
+    for draft in drafts:
+        draft.close(TransactionState.CANCELLED)

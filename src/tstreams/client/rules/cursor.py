@@ -1,0 +1,95 @@
+"""Where a reader stands in one partition."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...model import ID_MAX, IDS_PER_MS, Anchor, Offset
+from ...protocol import Positions
+
+if TYPE_CHECKING:
+    from .delivery import Delivery
+    from .lane import Ask
+
+
+class Cursor:
+    """One partition of a reader.
+
+    Invariants: `queue` holds, in order and without a gap, what is visible from `next_id` to before
+    `fetch_id`. `position` is less than `next_id`.
+    """
+
+    __slots__ = (
+        "fetch_id",
+        "moved",
+        "next_id",
+        "partition",
+        "position",
+        "prefetch",
+        "queue",
+        "ready",
+        "rewind_id",
+        "rewind_position",
+    )
+
+    def __init__(self, partition: int, next_id: int, position: int | None) -> None:
+        self.partition = partition
+        self.next_id = next_id
+        """What is handed out next has this id, or a greater one."""
+        self.position = position
+        """The transaction that was handed out last, or where a saved offset or a seek says it was."""
+        self.fetch_id = next_id
+        """What is asked for next."""
+        self.queue: deque[Delivery] = deque()
+        self.moved = False
+        """Whether there is something to checkpoint."""
+        self.prefetch: Ask | None = None
+        self.ready = False
+        """Whether it stands in the line of those that have something to hand out."""
+        self.rewind_id = next_id
+        self.rewind_position = position
+
+    def take(self) -> Delivery:
+        """Hand out the next transaction."""
+        delivery = self.queue.popleft()
+        self.position = delivery.id
+        self.next_id = delivery.id + 1
+        self.moved = True
+        return delivery
+
+    def jump(self, next_id: int, position: int | None) -> None:
+        """Go on elsewhere. What was fetched is dropped."""
+        self.next_id = self.fetch_id = next_id
+        self.position = position
+        self.queue.clear()
+        self.moved = True
+
+    def saved(self, next_id: int, position: int | None) -> None:
+        """A checkpoint of where it stood has worked."""
+        self.rewind_id, self.rewind_position = next_id, position
+        if self.next_id == next_id:
+            self.moved = False
+
+    def rewind(self) -> None:
+        """Back to the last checkpoint, or to where it began."""
+        self.jump(self.rewind_id, self.rewind_position)
+        self.moved = False
+
+
+class Starts:
+    """Where offsets are in each partition, once the server has said what is newest."""
+
+    def __init__(self, positions: Positions | None) -> None:
+        self._next_id = positions.next_id if positions else 0
+        self._heads = dict(positions.heads) if positions else {}
+
+    def of(self, offset: Offset, partition: int) -> tuple[int, int | None]:
+        """The first id to read, and what `position` is there."""
+        if offset.anchor is Anchor.OLDEST:
+            return 0, None
+        if offset.anchor is Anchor.NEWEST:
+            return self._heads.get(partition, self._next_id), None
+        # An offset that begins with a millisecond was made of a time: nothing has been read there.
+        is_time = offset.id % IDS_PER_MS == 0 or offset.id == ID_MAX
+        return offset.id, None if is_time else offset.id - 1

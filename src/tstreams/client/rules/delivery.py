@@ -1,0 +1,98 @@
+"""A transaction as it came from the server: whole, or its first batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...errors import NotFound
+from ...items import Buffer
+from ...limits import FETCH_BYTES
+from ...model import Stream
+from ...protocol import Fetch, Fetched, FetchedTransaction, Want
+from .link import Link
+from .ticket import Steps, Ticket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Source:
+    """Where deliveries come from: what all transactions of a reader have in common."""
+
+    def __init__(self, link: Link, stream: Stream, stream_id: int) -> None:
+        self.link = link
+        self.stream = stream
+        self.stream_id = stream_id
+        self.shard = link.shard_of(stream.name)
+        self.schema: pa.Schema | None = stream.schema
+
+    def fetch(self, wants: list[Want], bytes_max: int, wait_s: float = 0.0) -> Ticket:
+        """Ask for transactions; the deadline begins when the server has waited."""
+        message = Fetch(self.stream_id, wants, bytes_max, int(wait_s * 1000))
+        return self.link.ask(message, shard=self.shard, timeout_s=self.link.timeout_s + wait_s)
+
+
+class Delivery:
+    """One transaction, and the batches of it that are here.
+
+    Invariant: `data` is as long as the sum of `entry.sizes`.
+    """
+
+    __slots__ = ("data", "entry", "id", "source")
+
+    def __init__(self, source: Source, entry: FetchedTransaction, data: memoryview) -> None:
+        self.source = source
+        self.entry = entry
+        self.id = entry.id
+        self.data = data
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all batches are here."""
+        return len(self.entry.sizes) == self.entry.batches
+
+    def batches(self) -> Iterator[Buffer]:
+        """The batches that are here."""
+        return cut(self.data, self.entry.sizes)
+
+    def more(self, first_batch: int) -> Steps[Delivery]:
+        """The batches from this one on, as many as fit into an answer."""
+        entry = self.entry
+        want = Want(entry.partition, entry.id, entry.id, first_batch)
+        ticket = self.source.fetch([want], FETCH_BYTES)
+        found = yield from deliveries(self.source, ticket)
+        if not found or found[0].entry.first_batch != first_batch or not found[0].entry.sizes:
+            raise NotFound(
+                f"the rest of transaction {entry.id} is gone: its ttl ended, or it was purged, "
+                "while it was being read"
+            )
+        return found[0]
+
+
+def cut(data: memoryview, sizes: list[int]) -> Iterator[Buffer]:
+    """The parts of what came end to end."""
+    at = 0
+    for size in sizes:
+        yield data[at : at + size]
+        at += size
+
+
+def deliveries(source: Source, ticket: Ticket) -> Steps[list[Delivery]]:
+    """Wait for the answer to a `Fetch`."""
+    if not ticket.ended:
+        yield ticket
+    return unpack(source, ticket)
+
+
+def unpack(source: Source, ticket: Ticket) -> list[Delivery]:
+    """The transactions in an answer."""
+    fetched = ticket.reply(Fetched)
+    data = memoryview(ticket.parts[1]) if len(ticket.parts) > 1 else memoryview(b"")
+    found = []
+    at = 0
+    for entry in fetched.transactions:
+        end = at + sum(entry.sizes)
+        found.append(Delivery(source, entry, data[at:end]))
+        at = end
+    return found

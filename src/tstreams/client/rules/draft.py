@@ -1,0 +1,208 @@
+"""A transaction while its producer writes it.
+
+OPENED --checkpoint--> CHECKPOINTED, or CANCELLED if it is empty
+       --cancel------> CANCELLED
+       --too late----> INVALID
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Error, Expired, InvalidState
+from ...items import Buffer
+from ...limits import TRANSACTION_SENDS_MAX
+from ...model import NEXT_STATES, TransactionState
+from ...protocol import SendItems
+from .failures import is_session_end
+from .outbox import Outbox, is_arrow
+from .ticket import Steps, Ticket
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from .producer import Producer
+
+
+class Draft:
+    """A transaction that is being written.
+
+    Invariants: `state` only moves as `NEXT_STATES` allows. Batches leave one after the other, in the turn
+    of whoever sends them, so that the pieces of an item stay together. After a failed send nothing more
+    is sent: the transaction can only be cancelled.
+    """
+
+    def __init__(self, producer: Producer, transaction_id: int, partition: int) -> None:
+        self.producer = producer
+        self.id = transaction_id
+        self.partition = partition
+        self.state = TransactionState.OPENED
+        self._lock = threading.Lock()
+        self._outbox = Outbox(producer.codec, producer.schema)
+        self._turns = Turns()
+        self._sends: deque[Ticket] = deque()
+        self._failure: Error | None = None
+        self._sealed = False
+        self._in_doubt = False
+        self._batches = 0
+
+    # Writing.
+
+    def add(self, item: Any) -> bool:
+        """Take one item. True if the caller should `flush` now."""
+        with self._lock:
+            self._check_writable()
+            return self._outbox.add(item)
+
+    def add_many(self, items: Any) -> Steps[None]:
+        """Take items or Arrow data, and send what is due."""
+        if is_arrow(items):
+            yield from self._send(items)
+        elif isinstance(items, list | tuple):
+            with self._lock:
+                self._check_writable()
+                due = self._outbox.extend(items)
+            if due:
+                yield from self.flush()
+        else:
+            if isinstance(items, str | bytes | bytearray | memoryview):
+                raise TypeError(
+                    f"many items are a list or the like, not one {type(items).__name__}"
+                )
+            for item in items:
+                if self.add(item):
+                    yield from self.flush()
+
+    def add_batches(self, batches: Iterable[Buffer]) -> Steps[None]:
+        """Send batches that are made already."""
+        yield from self._turns.enter()
+        try:
+            yield from self._send_all(batches)
+        finally:
+            self._turns.leave()
+
+    def flush(self) -> Steps[None]:
+        """Send what was gathered. Comes back when it is on its way, not when it has arrived."""
+        yield from self._send(None)
+
+    def _send(self, data: Any) -> Steps[None]:
+        yield from self._turns.enter()
+        try:
+            with self._lock:
+                self._check_sendable()
+                gathered = self._outbox.take()
+            yield from self._send_all(gathered)
+            if data is not None:
+                yield from self._send_all(self._outbox.pack(data))
+        finally:
+            self._turns.leave()
+
+    def _send_all(self, batches: Iterable[Buffer]) -> Steps[None]:
+        agent = self.producer.agent
+        link = agent.session.link
+        for batch in batches:
+            while len(self._sends) >= TRANSACTION_SENDS_MAX:
+                oldest = self._sends.popleft()
+                if not oldest.ended:
+                    yield oldest
+            self._check_sendable()
+            if not link.window.enter(len(batch)):
+                yield from link.window.wait(len(batch), link.timeout_s)
+            ticket = agent.session.start_batch(SendItems, agent.id, self.id, batch=batch)
+            self._batches += 1
+            self._sends.append(ticket)
+            ticket.add_callback(self._sent)
+
+    def _sent(self, ticket: Ticket) -> None:
+        """A batch has been answered."""
+        if ticket.error is not None and self._failure is None:
+            self._failure = ticket.error
+            if isinstance(ticket.error, Expired) or is_session_end(ticket.error):
+                self.close(TransactionState.INVALID)
+
+    # Closing.
+
+    def seal(self) -> None:
+        """Nothing more is written: a checkpoint or a cancel is under way."""
+        with self._lock:
+            self._check_open()
+            self._sealed = True
+
+    def try_seal(self) -> bool:
+        """Seal it if it is open, and nobody else is closing it."""
+        with self._lock:
+            if self._sealed or self.state is not TransactionState.OPENED:
+                return False
+            self._sealed = True
+            return True
+
+    def unseal(self) -> None:
+        """That did not work, and the transaction is open as before."""
+        self._sealed = False
+
+    def settle(self) -> Steps[None]:
+        """Wait until all batches have arrived; the error, if one did not."""
+        while self._sends:
+            ticket = self._sends.popleft()
+            if not ticket.ended:
+                yield ticket
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self, state: TransactionState) -> None:
+        """The transaction has ended."""
+        with self._lock:
+            if state in NEXT_STATES[self.state]:
+                self.state = state
+            self._outbox.clear()
+        self.producer.forget(self)
+
+    def checkpointed(self) -> None:
+        """The server has checkpointed it: an empty one is nothing that was ever there."""
+        if self._batches:
+            self.close(TransactionState.CHECKPOINTED)
+        else:
+            self.close(TransactionState.CANCELLED)
+
+    def doubt(self) -> None:
+        """A checkpoint was sent, and nobody knows whether it took effect."""
+        self._in_doubt = True
+        self.unseal()
+
+    def vanished(self) -> None:
+        """The server says that it is not open: its stream was deleted, or a checkpoint in doubt worked."""
+        if self._in_doubt:
+            self.producer.forget(self)
+        else:
+            self.close(TransactionState.CANCELLED)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether somebody is closing it."""
+        return self._sealed
+
+    # Checks.
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._failure is not None:
+            raise self._failure
+
+    def _check_open(self) -> None:
+        self.producer.agent.check()
+        if self.state is TransactionState.INVALID:
+            raise Expired(f"transaction {self.id} has expired; what it held is dropped")
+        if self.state is not TransactionState.OPENED:
+            raise InvalidState(f"transaction {self.id} is {self.state.value} already")
+        if self._sealed:
+            raise InvalidState(
+                f"a checkpoint or a cancel of transaction {self.id} is under way already"
+            )
+
+    def _check_sendable(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self.state is not TransactionState.OPENED:
+            raise InvalidState(f"transaction {self.id} is {self.state.value} already")

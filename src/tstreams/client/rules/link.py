@@ -1,0 +1,131 @@
+"""The connection to a node, as the rules see it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import moebius
+
+from ...errors import Error, Unavailable
+from ...protocol import Describe, Message, NodeInfo, OpenSession, SessionOpened, encode
+from .failures import translated
+from .placement import shard_of
+from .session import Session
+from .ticket import Steps, Ticket, answer
+from .window import Window
+
+if TYPE_CHECKING:
+    from moebius.client.exchange import Pending, Sink
+    from moebius.messages import Parts
+
+
+class Wire(Protocol):
+    """What sends requests: either client of moebius."""
+
+    def begin(
+        self,
+        sink: Sink,
+        command: str,
+        parts: Parts,
+        *,
+        timeout: float | None = -1,
+        repeat: bool = False,
+        one_way: bool = False,
+    ) -> Pending:
+        """Send a request and go on; its end comes to the sink."""
+
+    def cancel(self, pending: Any) -> None:
+        """Stop a request; its sink hears no more."""
+
+
+class Link:
+    """A node and its shards, a session in each of them that is written to, and what is under way."""
+
+    def __init__(self, wire: Wire, timeout_s: float) -> None:
+        self.wire = wire
+        self.timeout_s = timeout_s
+        self.window = Window()
+        self.on_leases: Callable[[], None] = lambda: None
+        """Called when keepalives may be due sooner than before."""
+        self.shards: list[int] = []
+        self._lock = threading.Lock()
+        self._sessions: dict[int, Session | Ticket] = {}
+
+    def describe(self, timeout_s: float) -> Steps[NodeInfo]:
+        """Ask the node what it is: the first thing that is done with a link."""
+        node = yield from answer(self.ask(Describe(), timeout_s=timeout_s), NodeInfo)
+        if not node.shards:
+            raise Unavailable("the server has no shards yet: try again later")
+        self.shards = node.shards
+        return node
+
+    def ask(
+        self, message: Message, *, shard: int | None = None, timeout_s: float | None = -1
+    ) -> Ticket:
+        """Send a request that changes nothing, and may be repeated freely."""
+        ticket = Ticket()
+        name = type(message).__name__
+        command = name if shard is None else f"{shard}:{name}"
+        try:
+            ticket.handle = self.wire.begin(
+                ticket, command, (encode(message),), timeout=timeout_s, repeat=True
+            )
+        except moebius.Error as error:
+            raise translated(error) from None
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any more."""
+        if not ticket.ended:
+            self.wire.cancel(ticket.handle)
+            ticket.end()
+
+    def shard_of(self, stream: str) -> int:
+        """The shard that holds a stream."""
+        return shard_of(stream, self.shards)
+
+    def session(self, shard: int) -> Steps[Session]:
+        """The session in a shard; the first who needs it begins it."""
+        while True:
+            with self._lock:
+                held = self._sessions.get(shard)
+                if isinstance(held, Session):
+                    if held.ended is None:
+                        return held
+                    held = None
+                if held is None:
+                    held = self._sessions[shard] = self.ask(OpenSession(), shard=shard)
+            try:
+                opened = yield from answer(held, SessionOpened)
+            except Error:
+                with self._lock:
+                    if self._sessions.get(shard) is held:
+                        del self._sessions[shard]
+                raise
+            with self._lock:
+                if self._sessions.get(shard) is held:
+                    self._sessions[shard] = Session(self, shard, opened.session)
+            self.leases_changed()
+
+    def sessions(self) -> list[Session]:
+        """Those that are alive."""
+        with self._lock:
+            held = [it for it in self._sessions.values() if isinstance(it, Session)]
+        return [session for session in held if session.ended is None]
+
+    # Keepalive.
+
+    def leases_changed(self) -> None:
+        """A lease may be shorter than those before."""
+        self.on_leases()
+
+    def beat_s(self) -> float:
+        """How long a driver may wait before it calls `beat` again."""
+        return min((session.beat_s() for session in self.sessions()), default=3600.0)
+
+    def beat(self) -> None:
+        """Extend the sessions, and the leases of what is open in them."""
+        for session in self.sessions():
+            session.beat()

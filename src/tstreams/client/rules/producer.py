@@ -1,0 +1,309 @@
+"""What a producer does: opens transactions, closes them, and sends instant ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import moebius
+
+from ...errors import BadRequest, Error, InvalidState, TooLarge
+from ...items import CODECS, Buffer, pack, pack_many
+from ...limits import CLIENT_CLOSE_TIMEOUT_S, LEASE_MS_MAX, LEASE_MS_MIN
+from ...model import TransactionState, Ttl, milliseconds
+from ...protocol import CancelTransactions, Done, Instant, OpenTransaction, decode_reply
+from . import closing
+from .agent import Agent, open_agent
+from .draft import Draft
+from .failures import translated
+from .link import Link
+from .outbox import Outbox, is_arrow
+from .partitioning import Partitioner, listed
+from .session import Session
+from .ticket import AnyOf, Steps, Ticket, answer_within
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from moebius.messages import Parts
+
+POLICIES = ("checkpoint", "cancel", "error", "enqueue")
+"""What `open` does about transactions that are open in the same partition."""
+
+
+def open_producer(
+    link: Link,
+    stream: str,
+    name: str | None,
+    partitions: Iterable[int] | None,
+    transaction_ttl: Ttl,
+    compression: str,
+) -> Steps[Producer]:
+    """Make a producer."""
+    lease_ms = milliseconds(transaction_ttl)
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        raise BadRequest(
+            f"a transaction's ttl is {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {lease_ms}"
+        )
+    if compression not in CODECS:
+        raise BadRequest(f"compression is one of {', '.join(CODECS)}, not {compression!r}")
+    chosen = listed(partitions)
+    agent = yield from open_agent(link, "producer", stream, name, chosen)
+    return Producer(agent, chosen, lease_ms, compression)
+
+
+class Producer:
+    """Writes transactions under one name.
+
+    Invariants: `_open` holds the transactions that are OPENED, in the order of their opening. What closes
+    transactions, and every instant one, goes through `turns`.
+    """
+
+    def __init__(
+        self, agent: Agent, partitions: list[int] | None, lease_ms: int, compression: str
+    ) -> None:
+        self.agent = agent
+        self.codec = CODECS[compression]
+        self.schema = agent.stream.schema
+        self.lease_ms = lease_ms
+        self.partitioner = Partitioner(agent.stream, partitions, agent.name)
+        self.turns = Turns()
+        self._lock = threading.Lock()
+        self._open: dict[int, Draft] = {}
+        self._opening: Counter[int] = Counter()
+        agent.session.hold_lease(lease_ms)
+
+    # Opening.
+
+    def open(self, partition: int | None, key: Buffer | None, policy: str) -> Steps[Draft]:
+        """Open a transaction."""
+        self.agent.check()
+        if policy not in POLICIES:
+            raise BadRequest(f"a policy is one of {', '.join(POLICIES)}, not {policy!r}")
+        chosen = self.partitioner.pick(partition, key)
+        with self._lock:
+            if policy == "error":
+                self._check_free(chosen)
+            self._opening[chosen] += 1
+        try:
+            if policy == "checkpoint":
+                yield from self.checkpoint(chosen)
+            elif policy == "cancel":
+                yield from self.cancel(chosen)
+            return (yield from self._open_in(chosen))
+        finally:
+            with self._lock:
+                self._opening[chosen] -= 1
+
+    def _check_free(self, partition: int) -> None:
+        held = next((it.id for it in self._open.values() if it.partition == partition), None)
+        if held is not None or self._opening[partition]:
+            raise InvalidState(
+                f"transaction {held or '(being opened)'} of producer {self.agent.name!r} is open in "
+                f"partition {partition}: close it first, or open with another policy"
+            )
+
+    def _open_in(self, partition: int, *, hidden: bool = False) -> Steps[Draft]:
+        agent = self.agent
+        # It has no deadline of its own: if nobody waits for its answer any more, it is cancelled when
+        # the answer comes. Else a transaction that nobody knows of would stay open, and hold up readers.
+        ticket = agent.session.start(
+            OpenTransaction, agent.id, partition, self.lease_ms, timeout_s=None
+        )
+        try:
+            timeout_s = agent.session.link.timeout_s
+            done = yield from answer_within(ticket, Done, timeout_s, "opening a transaction")
+        except BaseException:
+            ticket.add_callback(self._drop_orphan)
+            raise
+        draft = Draft(self, done.id, partition)
+        if not hidden:
+            with self._lock:
+                self._open[done.id] = draft
+        return draft
+
+    def _drop_orphan(self, ticket: Ticket) -> None:
+        if ticket.error is None:
+            self._drop(ticket.reply(Done).id)
+
+    def _drop(self, transaction_id: int) -> None:
+        """Cancel a transaction that nobody will miss, without waiting."""
+        with suppress(Error):  # the session is over, and the transaction with it
+            self.agent.session.start(CancelTransactions, [self.agent.id], [transaction_id])
+
+    def forget(self, draft: Draft) -> None:
+        """A transaction is not open any more."""
+        with self._lock:
+            self._open.pop(draft.id, None)
+
+    # Closing.
+
+    def checkpoint(self, partition: int | None = None) -> Steps[None]:
+        """Checkpoint all open transactions, or those of a partition, at once."""
+        self.agent.check()
+        drafts = self._claim(partition)
+        yield from closing.prepare(drafts)
+        yield from closing.commit(self.agent.session, self.turns, [self.agent.id], drafts)
+
+    def cancel(self, partition: int | None = None) -> Steps[None]:
+        """Cancel all open transactions, or those of a partition."""
+        self.agent.check()
+        drafts = self._claim(partition)
+        if drafts:
+            yield from closing.cancel(self.agent.session, self.agent.id, drafts)
+
+    def _claim(self, partition: int | None) -> list[Draft]:
+        """The open transactions that nobody else is closing."""
+        if partition is not None:
+            self.partitioner.check(partition)
+        with self._lock:
+            drafts = list(self._open.values())
+        return [
+            draft
+            for draft in drafts
+            if (partition is None or draft.partition == partition) and draft.try_seal()
+        ]
+
+    def prepare_one(self, draft: Draft) -> Steps[None]:
+        """The first half of a checkpoint of one transaction: what takes work."""
+        draft.seal()
+        yield from closing.prepare([draft])
+
+    def commit_one(self, draft: Draft) -> Steps[None]:
+        """The second half: only waiting."""
+        yield from closing.commit(self.agent.session, self.turns, [self.agent.id], [draft])
+
+    def cancel_one(self, draft: Draft) -> Steps[None]:
+        """Cancel one transaction."""
+        draft.seal()
+        yield from closing.cancel(self.agent.session, self.agent.id, [draft])
+
+    def close(self, until: float | None = None) -> Steps[None]:
+        """Cancel what is open and give the name back. What was submitted before takes effect before."""
+        if self.agent.closed or self.agent.is_foreign:
+            return
+        self.agent.closed = True
+        until = until or time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
+        self.agent.session.drop_lease(self.lease_ms)
+        yield from self._wait_for_turns(until)
+        with self._lock:
+            drafts = list(self._open.values())
+        for draft in drafts:
+            draft.close(TransactionState.CANCELLED)
+        yield from self.agent.leave(until)
+
+    def _wait_for_turns(self, until: float) -> Steps[None]:
+        entering = self.turns.enter()
+        try:
+            for ticket in entering:
+                assert isinstance(ticket, Ticket)
+                yield AnyOf((ticket,), max(0.0, until - time.monotonic()))
+                if not ticket.ended:
+                    return
+            self.turns.leave()
+        finally:
+            entering.close()
+
+    # Instant transactions.
+
+    def pack_instant(self, items: Any) -> bytes | Iterator[bytes]:
+        """The batch of an instant transaction, or its batches if one does not take them all."""
+        if self.schema is not None or is_arrow(items):
+            return self._pack_arrow(items)
+        if type(items) is not list:
+            if isinstance(items, str | bytes | bytearray | memoryview):
+                raise TypeError(f"items are a list or the like, not one {type(items).__name__}")
+            items = list(items)
+        try:
+            return pack(items, self.codec)
+        except TooLarge:
+            outbox = Outbox(self.codec, None)
+            outbox.extend(items)
+            return outbox.take()
+
+    def _pack_arrow(self, items: Any) -> bytes | Iterator[bytes]:
+        batches = pack_many(items, self.codec, schema=self.schema)
+        first = next(batches, None)
+        if first is None:
+            raise BadRequest("a transaction holds at least one item")
+        second = next(batches, None)
+        return first if second is None else chain((first, second), batches)
+
+    def try_instant(self, sink: Any, partition: int, batch: bytes, one_way: bool = False) -> bool:
+        """Send an instant transaction if nothing has to be waited for."""
+        session = self.agent.session
+        if self.turns.taken or not session.link.window.enter(len(batch)):
+            return False
+        session.send(sink, Instant, (self.agent.id, partition), batch, one_way=one_way)
+        return True
+
+    def send_instant(
+        self, sink: Any, partition: int, batch: bytes, one_way: bool = False, hurry: bool = False
+    ) -> Steps[None]:
+        """Send an instant transaction after what was asked for before, when there is room.
+
+        In a `hurry` it goes without room: on the thread that makes room nobody can wait for it.
+        """
+        session, size = self.agent.session, len(batch)
+        window = session.link.window
+        yield from self.turns.enter()
+        try:
+            if hurry:
+                window.push_in(size)
+            elif not window.enter(size):
+                yield from window.wait(size, session.link.timeout_s)
+            session.send(sink, Instant, (self.agent.id, partition), batch, one_way=one_way)
+        finally:
+            self.turns.leave()
+
+    def write_long(self, partition: int, batches: Iterator[bytes]) -> Steps[Draft]:
+        """An instant transaction that is larger than a batch: opened and filled; the caller commits."""
+        draft = yield from self._open_in(partition, hidden=True)
+        draft.seal()
+        try:
+            yield from draft.add_batches(batches)
+        except BaseException:
+            self._drop(draft.id)
+            raise
+        return draft
+
+
+class InstantSink:
+    """Puts the id of an instant transaction into a future. A moebius sink; without a future, for nobody."""
+
+    __slots__ = ("future", "number", "session", "size")
+
+    def __init__(self, future: Future[int] | None) -> None:
+        self.future = future
+        self.session: Session | None = None
+        self.number = self.size = 0
+
+    def item(self, parts: Parts) -> None:
+        """One response of many: there are no such requests."""
+
+    def done(self, parts: Parts | None) -> None:
+        """It was answered or, if nobody wants an answer, sent."""
+        session = self.session
+        assert session is not None
+        session.answered(self.number, self.size, None)
+        if self.future is None:
+            return
+        reply = decode_reply(parts[0]) if parts else None
+        if isinstance(reply, Done):
+            self.future.set_result(reply.id)
+        else:
+            self.future.set_exception(Error(f"the server answered with {type(reply).__name__}"))
+
+    def fail(self, error: moebius.Error) -> None:
+        """It failed."""
+        failure = translated(error)
+        session = self.session
+        assert session is not None
+        session.answered(self.number, self.size, failure)
+        if self.future is not None:
+            self.future.set_exception(failure)

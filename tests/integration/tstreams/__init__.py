@@ -1,0 +1,1 @@
+"""The client of tstreams and a real server: what users may rely on."""

@@ -1,0 +1,79 @@
+"""A server with a clock of its own, over tcp and embedded, and clients of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tstreams
+from tstreams import Client
+from tstreams.server import Node
+
+Connect = Callable[..., Client]
+
+_names = itertools.count()
+
+
+class Clock:
+    """The server's clock: the real one, until a test moves it."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+    def advance(self, seconds: float) -> None:
+        self.ahead_ms += int(seconds * 1000)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["tcp", "inproc"])
+def node(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Node]:
+    """A running server, reached as `connect` or as `embedded` reaches it."""
+    address = "tcp://127.0.0.1:0" if request.param == "tcp" else f"inproc://test-{next(_names)}"
+    with Node(tmp_path / "data", listen=[address], clock=clock).in_thread() as node:
+        yield node
+
+
+@pytest.fixture
+def connect(node: Node) -> Iterator[Connect]:
+    """Make clients of the server; they are closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> Client:
+            return stack.enter_context(tstreams.connect(node.addresses[0], **options))
+
+        yield make
+
+
+@pytest.fixture
+def ts(connect: Connect) -> Client:
+    """A client."""
+    return connect()
+
+
+@pytest.fixture
+def clicks(ts: Client) -> str:
+    """A stream of four partitions."""
+    return ts.create_stream("clicks", partitions=4).name
+
+
+def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Wait until the condition is true; fail if it never is."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if result := condition():
+            return result
+        time.sleep(0.01)
+    pytest.fail(f"not true within {timeout_s} s: {condition}")
