@@ -217,11 +217,11 @@ def test_a_token_is_never_shown() -> None:
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     file = tmp_path / "tstreams.toml"
     file.write_text('data = "streams"\ntls_certificate = "/abs/cert"\ntls_key = "key"\n')
-    config = load({"config": str(file)}, {}).config()
-    assert config.data == tmp_path / "streams"
-    assert config.tls_certificate == Path("/abs/cert")
-    assert config.tls_key == tmp_path / "key"
-    assert load({"config": str(file), "data": "x"}, {}).config().data == Path("x")
+    values = load({"config": str(file)}, {}).values
+    assert values["data"] == tmp_path / "streams"
+    assert values["tls_certificate"] == Path("/abs/cert")
+    assert values["tls_key"] == tmp_path / "key"
+    assert load({"config": str(file), "data": "x"}, {}).values["data"] == Path("x")
 
 
 def test_the_flag_names_the_file_before_the_environment_does(tmp_path: Path) -> None:
