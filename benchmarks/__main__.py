@@ -7,12 +7,15 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
+from . import durable, history, reqrep, streams
 from . import report as reports
-from . import reqrep
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
 
 BENCHMARKS: dict[str, Benchmark] = {
     "reqrep": reqrep,
+    "durable": durable,
+    "streams": streams,
+    "history": history,
 }
 
 

@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
@@ -45,46 +45,63 @@ class Fleet:
     ) -> Iterator[None]:
         """Every client makes a session of its own. `check` raises when the server is gone."""
         self._check = check
-        self._all("open", PHASE_WITHIN_S, make, arguments)
+        self._all(("open", make, arguments))
         yield
-        self._all("close", PHASE_WITHIN_S)
+        self._all(("close",))
 
     def time(self, method: str, *arguments: Any) -> float:
         """Seconds from the word to begin until the last client is done."""
         begun = time.perf_counter()
-        self._all("call", PHASE_WITHIN_S, method, arguments)
+        self._all(("call", method, arguments))
         return time.perf_counter() - begun
+
+    def each(
+        self, method: str, arguments: Sequence[tuple[Any, ...]], within_s: float = PHASE_WITHIN_S
+    ) -> list[Any]:
+        """What the method returns in each client, called with arguments of its own.
+
+        If there are fewer tuples of arguments than clients, the last clients stay idle.
+        """
+        return self._send([("call", method, own) for own in arguments], within_s)
 
     def wait_ready(self) -> None:
         """Until every process runs and listens."""
         self._check = lambda: None
-        self._all("noop", _START_WITHIN_S)
+        self._send([("noop",)] * self.count, _START_WITHIN_S)
 
-    def _all(self, action: str, within_s: float, *arguments: Any) -> None:
-        waiting = {pipe: number for number, pipe in enumerate(self._pipes, 1)}
-        for pipe, number in waiting.items():
+    def _all(self, message: tuple[Any, ...]) -> None:
+        self._send([message] * self.count, PHASE_WITHIN_S)
+
+    def _send(self, messages: Sequence[tuple[Any, ...]], within_s: float) -> list[Any]:
+        """Send each client its message, and take what they answer."""
+        waiting = {pipe: number for number, pipe in enumerate(self._pipes[: len(messages)], 1)}
+        for (pipe, number), message in zip(waiting.items(), messages, strict=True):
             try:
-                pipe.send((action, *arguments))
+                pipe.send(message)
             except OSError:
                 raise self._death(number) from None
+        results: list[Any] = [None] * len(messages)
         deadline = time.monotonic() + within_s
         while waiting:
             for answered in wait(list(waiting), _LOOK_EVERY_S):
                 assert isinstance(answered, Connection)
-                self._take(answered, waiting.pop(answered))
+                number = waiting.pop(answered)
+                results[number - 1] = self._take(answered, number)
             self._check()
             if waiting and time.monotonic() > deadline:
                 count = len(waiting)
                 raise BenchmarkFailed(f"{count} clients were not done within {within_s:g} s")
+        return results
 
-    def _take(self, pipe: Connection, number: int) -> None:
+    def _take(self, pipe: Connection, number: int) -> Any:
         try:
-            failure = pipe.recv()
+            failure, result = pipe.recv()
         except (EOFError, OSError):
             raise self._death(number) from None
         if failure is not None:
             self._check()  # a dead server is the better explanation
             raise BenchmarkFailed(f"client {number} failed:\n{failure}")
+        return result
 
     def _death(self, number: int) -> BenchmarkFailed:
         process = self._processes[number - 1]
@@ -133,16 +150,17 @@ def _client(pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             action, *rest = pipe.recv()
+            result: Any = None
             try:
                 if action == "open":
                     make, arguments = rest
                     session = make(*arguments)
                 elif action == "call":
                     method, arguments = rest
-                    getattr(session, method)(*arguments)
+                    result = getattr(session, method)(*arguments)
                 elif action == "close":
                     session.close()
             except Exception:
-                pipe.send(traceback.format_exc(limit=-3))
+                pipe.send((traceback.format_exc(limit=-3), None))
             else:
-                pipe.send(None)
+                pipe.send((None, result))

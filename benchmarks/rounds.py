@@ -43,3 +43,10 @@ def ratios(ours: Spread, theirs: Spread) -> Spread:
     if len(ours.rounds) != len(theirs.rounds):
         return Spread(())
     return Spread(tuple(a / b for a, b in zip(ours.rounds, theirs.rounds, strict=True)))
+
+
+def percentile(samples: Sequence[float], percent: int) -> float:
+    """The figure that so many of a hundred samples do not exceed."""
+    if len(samples) < 2:
+        return samples[0]
+    return statistics.quantiles(samples, n=100, method="inclusive")[percent - 1]

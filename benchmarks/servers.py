@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import select
 import socket
 import subprocess
@@ -61,6 +63,11 @@ class ServerProcess:
             raise BenchmarkFailed(text + self._last_words())
         return line.strip()
 
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
     def stop(self) -> None:
         """Ask it to end, and see that it does."""
         self.process.terminate()
@@ -115,6 +122,69 @@ def redis_server(binary: str, data: Mapping[bytes, bytes]) -> Iterator[ServerPro
                 answer = connection.recv(100)
                 if answer != b"+OK\r\n":
                     raise BenchmarkFailed(f"redis answered SET with {answer!r}")
+        yield server
+
+
+@contextlib.contextmanager
+def redis_log_server(binary: str, folder: Path) -> Iterator[ServerProcess]:
+    """A redis-server that syncs its append-only file before it answers, in `folder`."""
+    port = _free_port()
+    command = [binary, "--bind", HOST, "--port", str(port), "--loglevel", "warning"]
+    command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+    command += ["--auto-aof-rewrite-percentage", "0", "--daemonize", "no"]
+    with _running("redis", command, folder) as server:
+        server.port = port
+        _connected(server).close()
+        yield server
+
+
+NATS_CONFIG = """\
+listen: "{host}:{port}"
+jetstream {{
+  store_dir: {folder}
+  sync_interval: always
+  # Room for the window of every client: beyond the defaults messages would be refused.
+  max_buffered_msgs: 1000000
+  max_buffered_size: 1073741824
+  limits {{ batch {{ max_inflight_per_stream: 1000, max_inflight_total: 1000 }} }}
+}}
+"""
+
+
+@contextlib.contextmanager
+def nats_server(binary: str, folder: Path) -> Iterator[ServerProcess]:
+    """A nats-server with JetStream that syncs every write before it answers, in `folder`."""
+    port = _free_port()
+    config = folder / "nats.conf"
+    text = NATS_CONFIG.format(host=HOST, port=port, folder=json.dumps(str(folder)))
+    config.write_text(text)
+    with _running("nats", [binary, "--config", str(config)], folder) as server:
+        server.port = port
+        _connected(server).close()
+        yield server
+
+
+@contextlib.contextmanager
+def bare_log_server(folder: Path) -> Iterator[ServerProcess]:
+    """`benchmarks.durable_bare`, appending to a file in `folder`."""
+    command = [sys.executable, "-m", "benchmarks.durable_bare", str(folder / "bare.log")]
+    with _running("bare log", command, _ROOT) as server:
+        server.port = int(server.read_line(READY_WITHIN_S))
+        yield server
+
+
+@contextlib.contextmanager
+def tstreams_server(
+    folder: Path, ready_within_s: float = READY_WITHIN_S
+) -> Iterator[ServerProcess]:
+    """`tstreams serve` with its data in `folder`."""
+    command = [sys.executable, "-m", "tstreams", "serve", "--data", str(folder / "data")]
+    command += ["--listen", f"tcp://{HOST}:0"]
+    with _running("tstreams", command, folder) as server:
+        line = ""
+        while (found := re.search(r"tcp://[^\s:]+:(\d+)", line)) is None:
+            line = server.read_line(ready_within_s)
+        server.port = int(found[1])
         yield server
 
 

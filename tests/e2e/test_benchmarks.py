@@ -1,24 +1,31 @@
-"""Each benchmark runs, cleans up, and prints one JSON object with its ratios. No times are asserted."""
+"""Each benchmark runs, cleans up, and prints one JSON object with its figures. No times are asserted."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .doc_blocks import ROOT
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
-def test_reqrep() -> None:
-    command = [sys.executable, "-m", "benchmarks", "reqrep", "--clients", "3", "--quick", "--json"]
+
+def run_benchmark(*arguments: str) -> Any:
+    command = [sys.executable, "-m", "benchmarks", *arguments, "--quick", "--json"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_reqrep() -> None:
+    result = run_benchmark("reqrep", "--clients", "3")
     assert set(result["ratios"]) == {
         "tcp_vs_bare_tcp",
         "zmq_vs_bare_zmq",
@@ -27,3 +34,49 @@ def test_reqrep() -> None:
     }
     for name, ratio in result["ratios"].items():
         assert ratio is not None or "redis" in name, f"{name} was not measured"
+
+
+def test_durable(tmp_path: Path) -> None:
+    result = run_benchmark("durable", "--dir", str(tmp_path))
+    peers = {
+        "items_vs_redis": "redis",
+        "items_vs_redis_blob": "redis-blob",
+        "items_vs_jetstream": "jetstream",
+        "items_vs_ceiling": "ceiling",
+        "one_item_vs_redis": "redis",
+        "one_item_vs_redis_plain_xadd": "redis-blob",
+        "drain_vs_redis": "redis",
+        "append_vs_file": "file",
+    }
+    assert set(result["ratios"]) == set(peers)
+    for name, ratio in result["ratios"].items():
+        if peers[name] in result["missing"]:
+            assert ratio is None, f"{name}: {result['missing'][peers[name]]}"
+        else:
+            assert ratio > 0, f"{name} was not measured"
+    shapes = {
+        (found["items"], found["item_bytes"], found["clients"])
+        for found in result["results"]
+        if (found["mode"], found["subject"]) == ("write", "tstreams")
+    }
+    wanted = ((1, 100), (10, 100), (100, 100), (1000, 100), (100, 1024))
+    assert shapes == {(*shape, clients) for shape in wanted for clients in (1, 4)}
+    assert result["fsync"] == "on"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_streams(tmp_path: Path) -> None:
+    result = run_benchmark("streams", "--count", "500", "--dir", str(tmp_path))
+    assert (result["count"], result["written"]) == (500, 50)
+    for name in ("fds_max", "rss_mib_max", "p99_write_vs_one", "p99_read_vs_one", "restart_s"):
+        assert result[name] > 0, f"{name} was not measured"
+        assert name in result["targets"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_history(tmp_path: Path) -> None:
+    result = run_benchmark("history", "--count", "500", "--dir", str(tmp_path))
+    assert (result["count"], result["count_at_restart_small"]) == (500, 50)
+    for name in ("at_vs_last", "restart_small_s", "restart_full_s"):
+        assert result[name] > 0, f"{name} was not measured"
+    assert list(tmp_path.iterdir()) == []

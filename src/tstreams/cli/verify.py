@@ -52,7 +52,14 @@ def run(arguments: Namespace) -> int:
         "transactions": report.transactions,
     }
     if arguments.json:
-        say_json({"data": str(data), **counts, "problems": report.problems})
+        say_json(
+            {
+                "data": str(data),
+                **counts,
+                "records_to_replay": report.records_to_replay,
+                "problems": report.problems,
+            }
+        )
     else:
         for problem in report.problems:
             say(problem)
@@ -60,4 +67,7 @@ def run(arguments: Namespace) -> int:
         found = wrong if report.problems else "everything is whole"
         said = ", ".join(counted(number, name[:-1]) for name, number in counts.items())
         say(f"{data}: {said}: {found}")
+        if report.records_to_replay:
+            left = counted(report.records_to_replay, "record")
+            say(f"The server did not stop by itself: its next start takes {left} into the index.")
     return output.DAMAGED if report.problems else output.OK

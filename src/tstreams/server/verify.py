@@ -43,6 +43,9 @@ class Report:
     transactions: int = 0
     streams: int = 0
     bytes: int = 0
+    records_to_replay: int = 0
+    """Records that the index has not taken yet: the next start takes them. Their transactions are not in
+    the count of transactions."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, problem: str) -> None:
@@ -216,6 +219,8 @@ class _Shard:
 
     def _check_record(self, ledger_id: int, offset: int, data: memoryview) -> None:
         self._report.records += 1
+        if position_of(ledger_id, offset) >= self._applied:
+            self._report.records_to_replay += 1
         record, _ = decode_record(data)
         if not isinstance(record, InstantMade | ItemsSent | Moved):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...model import ID_MAX, IDS_PER_MS, Anchor, Offset
 from ...protocol import Positions
@@ -11,6 +11,10 @@ from ...protocol import Positions
 if TYPE_CHECKING:
     from .delivery import Delivery
     from .lane import Ask
+
+
+_NOTHING: deque[Any] = deque()
+"""Stands for a queue where there is none: of many partitions few have one, and a deque is large."""
 
 
 class Cursor:
@@ -41,7 +45,7 @@ class Cursor:
         """The transaction that was handed out last, or where a saved offset or a seek says it was."""
         self.fetch_id = next_id
         """What is asked for next."""
-        self.queue: deque[Delivery] = deque()
+        self.queue: deque[Delivery] = _NOTHING
         self.moved = False
         """Whether there is something to checkpoint."""
         self.prefetch: Ask | None = None
@@ -49,6 +53,13 @@ class Cursor:
         """Whether it stands in the line of those that have something to hand out."""
         self.rewind_id = next_id
         self.rewind_position = position
+
+    def put(self, delivery: Delivery) -> None:
+        """Queue what came next."""
+        if self.queue is _NOTHING:
+            self.queue = deque()
+        self.queue.append(delivery)
+        self.fetch_id = delivery.id + 1
 
     def take(self) -> Delivery:
         """Hand out the next transaction."""
@@ -62,7 +73,7 @@ class Cursor:
         """Go on elsewhere. What was fetched is dropped."""
         self.next_id = self.fetch_id = next_id
         self.position = position
-        self.queue.clear()
+        self.queue = _NOTHING
         self.moved = True
 
     def saved(self, next_id: int, position: int | None) -> None:

@@ -231,8 +231,7 @@ class Reader:
             cursor = self._cursors[delivery.entry.partition]
             if delivery.id < cursor.fetch_id:
                 continue
-            cursor.queue.append(delivery)
-            cursor.fetch_id = delivery.id + 1
+            cursor.put(delivery)
             self._lane_of[cursor.partition].queued += 1
             if not cursor.ready:
                 cursor.ready = True
