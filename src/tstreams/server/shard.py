@@ -36,6 +36,7 @@ from ..protocol import (
 from .payloads import Payloads
 from .reads import Reads
 from .storage import Storage
+from .visible import Visible
 from .wire import wire_error
 
 log = logging.getLogger("tstreams.server")
@@ -126,7 +127,8 @@ class Shard:
             self.index.store.close()
             raise
         self.payloads = Payloads(self.log, self._cache_bytes)
-        self.reads = Reads(self.index, self.payloads)
+        self._visible = Visible(self.index, self.payloads)
+        self.reads = Reads(self._visible)
         try:
             self._make_core(now_ms)
             self._replay(now_ms)
@@ -141,7 +143,7 @@ class Shard:
         self.core = Core(
             index.facts, last_id=index.last_id, last_number=index.last_number, now_ms=now_ms
         )
-        self.reads.follow(self.core)
+        self._visible.follow(self.core)
 
     def _replay(self, now_ms: int) -> None:
         """Take what the log has and the index has not."""
@@ -315,7 +317,14 @@ class Shard:
             else:
                 request.fail(wire_error(Unavailable(self.failed)))
         if self.failed is None:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Tell those who wait what has become visible."""
+        stirred = self.core.state.stirred
+        if stirred:
             self.reads.wake(self.clock())
+            stirred.clear()
 
     def _write(
         self,

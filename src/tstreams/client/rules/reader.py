@@ -86,6 +86,7 @@ class Reader:
         self.agent = agent
         self.source = Source(agent.session.link, agent.stream, agent.stream_id)
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._cursors = {cursor.partition: cursor for cursor in cursors}
         lanes = range(0, len(cursors), FETCH_WANTS_MAX)
         bytes_max = max(_LANE_BYTES_MIN, FETCH_BYTES // len(lanes))
@@ -288,8 +289,10 @@ class Reader:
     def checkpoint(self) -> Steps[None]:
         """Save durably where the reader stands."""
         self.agent.check()
-        marks = self.marks()
-        ticket = self.agent.session.start(Commit, [self.agent.id], [], self.positions_of(marks))
+        with self._saving:  # a later look must not be saved by an earlier request
+            marks = self.marks()
+            positions = self.positions_of(marks)
+            ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
         yield from answer(ticket, Done)
         self.saved(marks)
 

@@ -1,0 +1,167 @@
+"""What readers may see of a shard: which transactions, and their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..core.facts import StreamState
+from ..core.shard import Shard
+from ..errors import BadRequest, Corrupt
+from ..index import Index, floor_of
+from ..index.keys import unpack_transaction
+from ..items import Buffer
+from ..limits import FETCH_BYTES_MAX, FETCH_TRANSACTIONS_MAX, KIB
+from ..protocol import Fetched, FetchedTransaction, Want, encode
+from .payloads import Payloads
+
+_SHARE_BYTES_MIN = 64 * KIB
+"""Of many partitions each gets so much of an answer at least, before the next has its turn."""
+
+
+@dataclass(slots=True)
+class Chosen:
+    """A transaction, or a part of it, that goes into an answer."""
+
+    partition: int
+    transaction: int
+    items: int
+    batches: int
+    first_batch: int
+    places: list[tuple[int, int]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether its last batch is in the answer."""
+        return self.first_batch + len(self.places) >= self.batches
+
+
+class Visible:
+    """The visible part of a shard. To be asked only when all that the core has decided is durable."""
+
+    _core: Shard
+
+    def __init__(self, index: Index, payloads: Payloads) -> None:
+        self._index = index
+        self._payloads = payloads
+
+    def follow(self, core: Shard) -> None:
+        """Answer by what this core says; it is made anew when the one before has to be given up."""
+        self._core = core
+
+    def stirred(self) -> set[tuple[int, int]]:
+        """The partitions in which something may have become visible. Whoever has told everyone clears it."""
+        return self._core.state.stirred
+
+    def stream(self, stream_id: int) -> StreamState:
+        """A stream; `NotFound` if it was deleted."""
+        return self._core.state.stream(stream_id)
+
+    def collect(
+        self, now_ms: int, stream_id: int, wants: Iterable[Want], bytes_max: int, share: int
+    ) -> list[Chosen]:
+        """The visible transactions that are wanted, as far as they fit into an answer."""
+        state = self._core.state
+        stream = state.stream(stream_id)
+        floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
+        left = min(bytes_max, FETCH_BYTES_MAX)
+        share = max(_SHARE_BYTES_MIN, left // max(1, share))
+        chosen: list[Chosen] = []
+        for want in wants:
+            check_partition(stream.partitions, want.partition)
+            frontier = state.frontier(stream_id, want.partition)
+            to_id = want.to_id if frontier is None else min(want.to_id, frontier - 1)
+            room = min(left, share)
+            found = self._index.facts.transactions(
+                stream_id, want.partition, max(want.from_id, floor), to_id
+            )
+            for transaction, value in found:
+                it, size = _choose(want, transaction, value, room, not chosen)
+                if it.places:
+                    chosen.append(it)
+                    room -= size
+                    left -= size
+                if room <= 0 or not it.whole or len(chosen) >= FETCH_TRANSACTIONS_MAX:
+                    break
+            if left <= 0 or len(chosen) >= FETCH_TRANSACTIONS_MAX:
+                break
+        return chosen
+
+    def last(self, now_ms: int, stream_id: int, partition: int, bytes_max: int) -> list[Chosen]:
+        """The last visible transaction of a partition, if there is one."""
+        state = self._core.state
+        stream = state.stream(stream_id)
+        check_partition(stream.partitions, partition)
+        floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
+        frontier = state.frontier(stream_id, partition)
+        last_id = state.last_id if frontier is None else frontier - 1
+        found = self._index.facts.last_transaction(stream_id, partition, floor, last_id)
+        if found is None:
+            return []
+        transaction, value = found
+        want = Want(partition, transaction, transaction)
+        return [_choose(want, transaction, value, bytes_max, True)[0]]
+
+    def pack(self, chosen: list[Chosen]) -> tuple[Buffer, ...]:
+        """An answer: what it holds, and all batches end to end.
+
+        It ends before the first damaged batch; `Corrupt` names it if it is the first of all.
+        """
+        if not chosen:
+            return (_NOTHING, b"")
+        chosen, batches = self._read(chosen)
+        sizes = iter(map(len, batches))
+        listed = [
+            FetchedTransaction(
+                it.partition,
+                it.transaction,
+                it.items,
+                it.batches,
+                it.first_batch,
+                [next(sizes) for _ in it.places],
+            )
+            for it in chosen
+        ]
+        blob = batches[0] if len(batches) == 1 else b"".join(batches)
+        return (encode(Fetched(listed)), blob)
+
+    def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
+        try:
+            return chosen, self._payloads.read([place for it in chosen for place in it.places])
+        except Corrupt:
+            batches: list[Buffer] = []
+            for number, it in enumerate(chosen):
+                try:
+                    batches += self._payloads.read(it.places)
+                except Corrupt:
+                    if number == 0:
+                        raise
+                    return chosen[:number], batches
+            return chosen, batches
+
+
+_NOTHING = encode(Fetched([]))
+
+
+def check_partition(partitions: int, partition: int) -> None:
+    """Refuse a partition that a stream has not."""
+    if partition >= partitions:
+        raise BadRequest(f"the stream has the partitions 0 to {partitions - 1}, not {partition}")
+
+
+def _choose(
+    want: Want, transaction: int, value: bytes, room: int, at_least_one: bool
+) -> tuple[Chosen, int]:
+    """As many batches of a transaction as there is room for, and what they take."""
+    items, places = unpack_transaction(value)
+    first = want.first_batch if transaction == want.from_id else 0
+    if first and first >= len(places):
+        raise BadRequest(f"transaction {transaction} has {len(places)} batches, not {first + 1}")
+    taken: list[tuple[int, int]] = []
+    size = 0
+    for place in places[first:]:
+        if size + place.size > room and (taken or not at_least_one):
+            break
+        taken.append(place)
+        size += place.size
+    return Chosen(want.partition, transaction, items, len(places), first, taken), size
