@@ -22,6 +22,7 @@ from .wire import redis_command
 HOST = "127.0.0.1"
 READY_WITHIN_S = 20.0
 STOP_WITHIN_S = 5.0
+_LOG_BYTES_MAX = 64 * 1024
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -62,6 +63,10 @@ class ServerProcess:
             text = f"server {self.name!r} was not ready within {within_s:g} s"
             raise BenchmarkFailed(text + self._last_words())
         return line.strip()
+
+    def log_text(self) -> str:
+        """The beginning of what it has written to stderr so far."""
+        return os.pread(self._log.fileno(), _LOG_BYTES_MAX, 0).decode(errors="replace")
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
