@@ -21,7 +21,8 @@ class Error(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        Error._classes[cls.code] = cls
+        if "code" in cls.__dict__:  # a private subclass travels as the public one it belongs to
+            Error._classes[cls.code] = cls
 
     @staticmethod
     def from_wire(code: str, message: str) -> Error:

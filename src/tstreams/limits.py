@@ -82,6 +82,12 @@ FETCH_WAIT_MS_MAX = 30_000
 WAITING_FETCHES_MAX = 100_000
 """Readers of one shard that wait for something to become visible."""
 
+SUBSCRIPTIONS_MAX = 20_000
+"""Subscriptions of one shard. Each keeps a few hundred bytes, and some more for each partition."""
+
+SUBSCRIPTION_LOOKS_MAX = 256
+"""Partitions that a subscription looks at in one go, so that others have their turn in between."""
+
 LIST_STREAMS_MAX = 1000
 """Streams in one answer to a listing; clients page."""
 

@@ -269,6 +269,19 @@ class FetchLast(Message, frozen=True):
     bytes_max: Count
 
 
+class Subscribe(Message, frozen=True):
+    """Visible transactions of many partitions, now and from now on, without asking again.
+
+    The answer is a stream of `Fetched`, each of at most `bytes_max` unless one batch is larger. The
+    stream's credit says how much may be under way. In each partition transactions come in the order of
+    their ids, without a gap, from the `Want` on.
+    """
+
+    stream: Id
+    wants: list[Want]
+    bytes_max: Count
+
+
 class FetchedTransaction(Message, frozen=True):
     """One transaction, or a part of it: batches [first_batch, first_batch + len(sizes)) of `batches`."""
 

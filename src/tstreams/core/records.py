@@ -46,11 +46,15 @@ class StreamCreated(Record, frozen=True, tag=3):
 
 
 class StreamAltered(Record, frozen=True, tag=4):
-    """A stream has this ttl and description from now on."""
+    """A stream has this ttl and description from now on.
+
+    What is older than `purged_before` had died by the ttl before: a longer one does not bring it back.
+    """
 
     stream: int
     ttl_ms: int
     description: str
+    purged_before: int = 0
 
 
 class StreamDeleted(Record, frozen=True, tag=5):

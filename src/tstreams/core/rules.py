@@ -14,7 +14,13 @@ from ..limits import (
     SCHEMA_BYTES_MAX,
     TRANSACTION_BATCHES_MAX,
 )
-from ..model import check_description, check_name, check_partitions, check_stream_ttl
+from ..model import (
+    IDS_PER_MS,
+    check_description,
+    check_name,
+    check_partitions,
+    check_stream_ttl,
+)
 from ..protocol import (
     AgentOpened,
     AlterStream,
@@ -118,7 +124,10 @@ class Rules:
             ttl_ms = check_stream_ttl(request.ttl_ms / 1000)
         if request.description is not None:
             description = check_description(request.description)
-        return StreamAltered(request.session, request.sequence, stream.id, ttl_ms, description)
+        died_before = max(0, now_ms - stream.ttl_ms) * IDS_PER_MS if ttl_ms > stream.ttl_ms else 0
+        return StreamAltered(
+            request.session, request.sequence, stream.id, ttl_ms, description, died_before
+        )
 
     def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> AnyRecord:
         stream = self._state.stream_named(request.name)

@@ -86,6 +86,7 @@ class Transitions:
         stream = self._state.stream(record.stream)
         stream.ttl_ms = record.ttl_ms
         stream.description = record.description
+        stream.purged_before = max(stream.purged_before, record.purged_before)
         self._state.ttl_changed(stream)
 
     def _stream_deleted(self, now_ms: int, record: StreamDeleted) -> None:

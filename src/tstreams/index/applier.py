@@ -194,7 +194,7 @@ class Applier:
             record.ttl_ms,
             record.description,
             old.schema,
-            old.purged_before,
+            max(old.purged_before, record.purged_before),
         )
         self._put_stream(record.stream, new)
         if new.ttl_ms < old.ttl_ms:

@@ -48,6 +48,14 @@ class Index:
         self.applier.apply(entries, end, last_id, last_number, sessions)
         self.applied, self.last_id, self.last_number = end, last_id, last_number
 
+    def reach(self, end: int) -> None:
+        """The log ends here, and all before it was applied: a new ledger was begun."""
+        if end > self.applied:
+            batch = self.store.batch()
+            batch.put(keys.POSITION, keys.HEAD.pack(end, self.last_id, self.last_number))
+            self.store.write(batch)
+            self.applied = end
+
     def forget_ledgers(self, ledgers: list[int]) -> None:
         """Ledgers were deleted from the log."""
         batch = self.store.batch()

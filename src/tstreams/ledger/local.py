@@ -236,9 +236,10 @@ class LocalLog:
         self._begin_ledger(current.head.epoch, now_ms)
 
     @property
-    def wants_spare(self) -> bool:
-        """Whether `prepare` has something to do."""
-        return self._spare_bytes == 0 and self._current is not None and self._failed is None
+    def spare_bytes_wanted(self) -> int:
+        """How much room `prepare` would take; 0: it has nothing to do."""
+        idle = self._spare_bytes > 0 or self._current is None or self._failed is not None
+        return 0 if idle else self._next_bytes
 
     def prepare(self) -> None:
         """Have an empty file ready for the next ledger. May run in a thread beside `append`.
@@ -257,18 +258,20 @@ class LocalLog:
             file.truncate(wanted)  # it may be there from before, and longer
         except OSError as error:
             if error.errno in _FULL:
-                return  # the next ledger will say so, if there is still no room then
+                file.truncate(0)  # others need the room more
+                return
             raise
         finally:
             file.close()
         self._spare_bytes = wanted
 
-    def relax(self, now_ms: int) -> None:
-        """Give back the room that was prepared for traffic that has ended."""
-        small = min(SPARE_BYTES_MIN, self._ledger_bytes)
-        if self._current is None or abs(now_ms - self._written_at_ms) < BUSY_MS:
+    def relax(self, now_ms: int, *, scarce: bool = False) -> None:
+        """Give back the room that was prepared for traffic that has ended; all of it if room is scarce."""
+        small = 0 if scarce else min(SPARE_BYTES_MIN, self._ledger_bytes)
+        busy = abs(now_ms - self._written_at_ms) < BUSY_MS
+        if self._current is None or (busy and not scarce):
             return
-        self._next_bytes = small
+        self._next_bytes = min(SPARE_BYTES_MIN, self._ledger_bytes)
         if self._spare_bytes > small:
             file = self._folder.open(SPARE)
             file.truncate(small)

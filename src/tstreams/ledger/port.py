@@ -80,14 +80,15 @@ class Log(Protocol):
         """Close the current ledger and begin the next: what is dead in it can then be removed."""
 
     @property
-    def wants_spare(self) -> bool:
-        """Whether `prepare` has something to do."""
+    def spare_bytes_wanted(self) -> int:
+        """How much room `prepare` would take; 0: it has nothing to do."""
 
     def prepare(self) -> None:
         """Do what makes later appends faster. May run in a thread beside `append`."""
 
-    def relax(self, now_ms: int) -> None:
-        """Give back what `prepare` has taken, if it is not needed. Not while `prepare` runs."""
+    def relax(self, now_ms: int, *, scarce: bool = False) -> None:
+        """Give back what `prepare` has taken, if it is not needed, or if room is scarce. Not while
+        `prepare` runs."""
 
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Append a group of records, durably. Their positions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 
 from ..core.records import InstantMade, ItemsSent, Moved, decode_record
@@ -28,15 +29,20 @@ class Compactor:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._steps: Iterator[None] | None = None
+        self._live_bytes = 0
+        """What was alive in the ledger that is being compacted."""
         self._damaged: set[int] = set()
         self.ledgers_compacted = 0
 
-    def step(self) -> bool:
-        """Do a little; False if there is nothing to do."""
-        if self._steps is None:
-            ledger = self._choose(self._shard.index, self._shard.log)
+    def step(self, live_bytes_max: int = sys.maxsize) -> bool:
+        """Do a little; False if there is nothing to do. Of ledgers in which more is alive than this
+        nothing is copied: there is no room for it."""
+        if self._steps is None or self._live_bytes > live_bytes_max:
+            ledger = self._choose(self._shard.index, self._shard.log, live_bytes_max)
             if ledger is None:
+                self._steps = None
                 return False
+            self._live_bytes = self._shard.index.live.live(ledger.id)
             self._steps = self._compact(ledger)
         try:
             next(self._steps)
@@ -48,12 +54,12 @@ class Compactor:
         """Forget what was begun."""
         self._steps = None
 
-    def _choose(self, index: Index, log_: Log) -> LedgerInfo | None:
+    def _choose(self, index: Index, log_: Log, live_bytes_max: int) -> LedgerInfo | None:
         """The ledger in which most is dead, if that is enough."""
         best, most = None, 0
         for ledger in log_.ledgers():
             live, dead = index.live.live(ledger.id), index.live.dead(ledger.id)
-            if not ledger.closed or not live or ledger.id in self._damaged:
+            if not ledger.closed or not 0 < live <= live_bytes_max or ledger.id in self._damaged:
                 continue
             if live * _ALIVE_DENOMINATOR <= (live + dead) * _ALIVE_NUMERATOR and dead > most:
                 best, most = ledger, dead

@@ -33,6 +33,7 @@ from ..protocol import (
     PurgeStream,
     SendItems,
     StreamList,
+    Subscribe,
     encode,
 )
 from .shard import Shard
@@ -68,6 +69,8 @@ class Handlers:
         self._register_read(GetPositions, self._get_positions)
         self._register_read(Fetch, self._fetch)
         self._register_read(FetchLast, self._fetch_last)
+
+        self.router.command(Subscribe.__name__, strategy=Strategy.PARALLEL)(self._subscribe())
 
     def _register(self, name: str, handler: Callable[[Request], object]) -> None:
         # What is answered later holds nobody up, so the order of arrival is all that is needed.
@@ -138,6 +141,19 @@ class Handlers:
         self._register(kind.__name__, handle)
 
     # Reading.
+
+    def _subscribe(self) -> Callable[[Request], object]:
+        read, shard = decoder(Subscribe, 1), self._shard
+
+        def handle(request: Request) -> object:
+            try:
+                message = read(request)
+            except Error as error:
+                raise wire_error(error) from None
+            shard.check_usable()
+            return shard.subscriptions.serve(message, shard.when_settled)
+
+        return handle
 
     def _get_stream(self, request: Request, message: GetStream) -> bytes:
         return encode(info_of(self._shard.core.state.stream_named(message.name)))

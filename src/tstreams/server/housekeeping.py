@@ -88,12 +88,15 @@ class Housekeeping:
         self._roll_if_something_died(now_ms)
         if shard.full is None:
             self._compactor.step()
+        else:  # little can be copied, but that may be what makes room
+            self._compactor.step(shard.room.look()[0] // 2)
         dead = self._dead_ledgers()
         if self._flushing is None and self._flush_is_due(now_ms, bool(dead)):
             self._begin_flush(now_ms, dead)
         if self._preparing is None:
-            shard.log.relax(now_ms)
-            if shard.full is None and shard.log.wants_spare:
+            shard.log.relax(now_ms, scarce=shard.full is not None)
+            wanted = shard.log.spare_bytes_wanted
+            if wanted and shard.full is None and shard.room.fits(4 * wanted):
                 self._begin_prepare()
 
     def _roll_if_something_died(self, now_ms: int) -> None:
@@ -108,7 +111,11 @@ class Housekeeping:
 
     def _flush_is_due(self, now_ms: int, to_trim: bool) -> bool:
         shard = self._shard
+        if not shard.can_flush():
+            return False  # RocksDB would stop for good; the log has everything
         waited_ms = abs(now_ms - self._flushed_at_ms)
+        if shard.full is not None and shard.records_since_flush:
+            return True
         if to_trim and waited_ms >= FLUSH_TO_TRIM_MS:
             return True
         if shard.index.applied == self._flushed:
@@ -123,6 +130,7 @@ class Housekeeping:
     def _begin_flush(self, now_ms: int, dead: list[int]) -> None:
         """Flush in a thread. What is dead now is dead in what the flush makes durable."""
         shard = self._shard
+        shard.index.reach(shard.log.end)
         applied = shard.index.applied
         shard.records_since_flush = 0
         self._flushed_at_ms = now_ms

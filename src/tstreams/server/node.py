@@ -181,7 +181,7 @@ class Node:
         @router.on_stop
         def end_waits(server: Server) -> None:
             for shard in self.shards.values():
-                shard.reads.end_waits()
+                shard.end_waits()
 
         return Server(
             router,

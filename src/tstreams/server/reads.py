@@ -87,7 +87,8 @@ class Reads:
     # Inside.
 
     def _collect(self, now_ms: int, fetch: Fetch, wants: list[Want]) -> list[Chosen]:
-        return self._visible.collect(now_ms, fetch.stream, wants, fetch.bytes_max, len(fetch.wants))
+        shares = len(fetch.wants)
+        return self._visible.collect(now_ms, fetch.stream, wants, fetch.bytes_max, shares)[0]
 
     def _look_again(self, now_ms: int, stream_id: int, number: int, partitions: set[int]) -> None:
         waiter = self._waiters[stream_id][number]

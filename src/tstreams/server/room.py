@@ -33,6 +33,10 @@ class Room:
         free_bytes, reserve_bytes = self.look()
         return free_bytes >= reserve_bytes + size
 
+    def has(self, size: int) -> bool:
+        """Whether so much can be written, if need be out of the reserve."""
+        return self.look()[0] >= size
+
     def is_ample(self) -> bool:
         """Whether there is so much room that writing can go on for a while."""
         free_bytes, reserve_bytes = self.look()

@@ -22,7 +22,7 @@ from ..index import Index, IndexFailed
 from ..items import Buffer
 from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES, LocalLog
 from ..ledger.port import DiskFull, Record
-from ..limits import MIB, PAYLOAD_CACHE_BYTES
+from ..limits import KIB, MIB, PAYLOAD_CACHE_BYTES
 from ..protocol import (
     Change,
     CreateStream,
@@ -36,6 +36,7 @@ from ..protocol import (
 from .payloads import Payloads
 from .reads import Reads
 from .storage import Storage
+from .subscriptions import Subscriptions
 from .visible import Visible
 from .wire import wire_error
 
@@ -52,6 +53,10 @@ _ADDING = frozenset({CreateStream, OpenTransaction, SendItems, Instant})
 room."""
 
 _DONE = encode(Done())
+
+_INDEX_BYTES_PER_RECORD = 150
+_FLUSH_BYTES_MIN = 256 * KIB
+"""What a flush of the index takes of the disk, at most: some for each record, and some at all."""
 
 _REPLAY_RECORDS = 10_000
 """Records that are taken from the log in one step after a restart."""
@@ -105,6 +110,7 @@ class Shard:
         self._pending_bytes = 0
         self._answers: list[tuple[Request, bytes | Error]] = []
         self._reads: list[tuple[Request, Callable[[Request], Any]]] = []
+        self._settled: list[Callable[[], None]] = []
         self._touched: dict[int, Session] = {}
         self.records_replayed = 0
         self.records_since_flush = 0
@@ -129,6 +135,7 @@ class Shard:
         self.payloads = Payloads(self.log, self._cache_bytes)
         self._visible = Visible(self.index, self.payloads)
         self.reads = Reads(self._visible)
+        self.subscriptions = Subscriptions(self._visible, self.clock)
         try:
             self._make_core(now_ms)
             self._replay(now_ms)
@@ -165,7 +172,7 @@ class Shard:
         if entries:
             self._apply(entries, end, sessions)
         self.core.state.stirred.clear()
-        self.records_replayed = replayed
+        self.records_replayed = self.records_since_flush = replayed
 
     def _apply(
         self,
@@ -192,10 +199,12 @@ class Shard:
     def close(self) -> None:
         """Stop: flush the index and close the files."""
         self.commit()
-        self.reads.end_waits()
+        self.end_waits()
         try:
-            if self.failed is None:
+            if self.failed is None and self.can_flush():
                 self.index.store.flush()
+        except IndexFailed as error:
+            log.warning("the log will be replayed: %s", error)
         finally:
             self.index.store.close()
             self.log.close()
@@ -206,7 +215,7 @@ class Shard:
         self, request: Request, message: Change, items: int = 0, batch: Buffer | None = None
     ) -> object:
         """A request that changes something, with the item batch that came with it."""
-        self._check_usable()
+        self.check_usable()
         if self.full is not None and type(message) in _ADDING and self._is_new(message):
             raise wire_error(Unavailable(self.full))
         try:
@@ -220,7 +229,7 @@ class Shard:
 
     def open_session(self, request: Request) -> object:
         """Begin a session."""
-        self._check_usable()
+        self.check_usable()
         try:
             record, reply = self.core.open_session(self.clock())
         except Error as error:
@@ -230,7 +239,7 @@ class Shard:
 
     def keep_alive(self, request: Request, message: KeepAlive) -> object:
         """A client is still there."""
-        self._check_usable()
+        self.check_usable()
         try:
             self.core.keep_alive(self.clock(), message)
         except Error as error:
@@ -244,16 +253,18 @@ class Shard:
                 self._add(record)
 
     def move(self, record: AnyRecord, batch: Buffer) -> None:
-        """A batch that is copied forward."""
+        """A batch that is copied forward. It may use the reserve: it is done to make room."""
         self.core.apply(self.clock(), record)
         self._add(record, batch)
+        self._pending_bytes -= len(batch)
 
     def _is_new(self, message: Change) -> bool:
         """Whether this request was not handled before: if it was, its answer is known."""
         session = self.core.state.sessions.get(message.session)
         return session is None or message.sequence > session.last
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Refuse everything once the shard has stopped."""
         if self.failed is not None:
             raise wire_error(Unavailable(self.failed))
 
@@ -281,12 +292,24 @@ class Shard:
     def read(self, request: Request, answer: Callable[[Request], Any]) -> object:
         """Call `answer` once everything decided so far is durable. It returns the answer, or None if it
         has answered, or will."""
-        self._check_usable()
+        self.check_usable()
         if self._pending:
             self._reads.append((request, answer))
         else:
             _answer_read(request, answer)
         return LATER
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call this when everything decided so far is durable: now, if it is."""
+        if self._pending:
+            self._settled.append(callback)
+        else:
+            callback()
+
+    def end_waits(self, error: Error | None = None) -> None:
+        """Answer the readers that wait, and end subscriptions: the server stops, or we do."""
+        self.reads.end_waits(error)
+        self.subscriptions.end_all(error)
 
     # The end of a turn.
 
@@ -318,12 +341,16 @@ class Shard:
                 request.fail(wire_error(Unavailable(self.failed)))
         if self.failed is None:
             self._wake()
+            settled, self._settled = self._settled, []
+            for callback in settled:
+                callback()
 
     def _wake(self) -> None:
         """Tell those who wait what has become visible."""
         stirred = self.core.state.stirred
         if stirred:
             self.reads.wake(self.clock())
+            self.subscriptions.wake()
             stirred.clear()
 
     def _write(
@@ -332,7 +359,7 @@ class Shard:
         pending_bytes: int,
         touched: dict[int, Session],
     ) -> None:
-        if pending_bytes and not self.room.fits(pending_bytes):
+        if pending_bytes and not self.room.fits(pending_bytes + self._unflushed_bytes()):
             raise DiskFull(self.room.text())
         positions = self.log.append([record for _, record, _ in pending], self.clock())
         entries = []
@@ -360,8 +387,15 @@ class Shard:
         self._can_reopen = isinstance(error, IndexFailed)
         self.failed = f"shard {self.number} has stopped: {error.message}"
         log.critical(self.failed, extra={"tstreams": {"shard": self.number}})
-        self.reads.end_waits(Unavailable(self.failed))
+        self.end_waits(Unavailable(self.failed))
         return Unavailable(self.failed)
+
+    def can_flush(self) -> bool:
+        """Whether there is room for what the index holds in memory."""
+        return self.room.has(self._unflushed_bytes() + _FLUSH_BYTES_MIN)
+
+    def _unflushed_bytes(self) -> int:
+        return self.records_since_flush * _INDEX_BYTES_PER_RECORD
 
     def note_full(self, text: str) -> None:
         """There is no room: refuse what adds to it."""

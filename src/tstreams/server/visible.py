@@ -58,16 +58,19 @@ class Visible:
         return self._core.state.stream(stream_id)
 
     def collect(
-        self, now_ms: int, stream_id: int, wants: Iterable[Want], bytes_max: int, share: int
-    ) -> list[Chosen]:
-        """The visible transactions that are wanted, as far as they fit into an answer."""
+        self, now_ms: int, stream_id: int, wants: Iterable[Want], bytes_max: int, shares: int
+    ) -> tuple[list[Chosen], int]:
+        """The visible transactions that are wanted, as far as they fit into an answer, and how many of
+        the wants were looked at. Each gets a fair share of the room."""
         state = self._core.state
         stream = state.stream(stream_id)
         floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
         left = min(bytes_max, FETCH_BYTES_MAX)
-        share = max(_SHARE_BYTES_MIN, left // max(1, share))
+        share = max(_SHARE_BYTES_MIN, left // max(1, shares))
         chosen: list[Chosen] = []
+        looked = 0
         for want in wants:
+            looked += 1
             check_partition(stream.partitions, want.partition)
             frontier = state.frontier(stream_id, want.partition)
             to_id = want.to_id if frontier is None else min(want.to_id, frontier - 1)
@@ -85,7 +88,7 @@ class Visible:
                     break
             if left <= 0 or len(chosen) >= FETCH_TRANSACTIONS_MAX:
                 break
-        return chosen
+        return chosen, looked
 
     def last(self, now_ms: int, stream_id: int, partition: int, bytes_max: int) -> list[Chosen]:
         """The last visible transaction of a partition, if there is one."""

@@ -78,6 +78,23 @@ def test_a_closed_client_leaves_nothing_to_wait_for(
     assert txn.state is TransactionState.CANCELLED
 
 
+def test_closing_in_a_callback_is_refused(connect: Connect, clicks: str) -> None:
+    client = connect()
+    caught: list[BaseException] = []
+    called = threading.Event()
+
+    def close(_: object) -> None:
+        try:
+            client.close()
+        except RuntimeError as error:
+            caught.append(error)
+        called.set()
+
+    client.producer(clicks).instant([b"x"], wait=False).add_done_callback(close)
+    assert called.wait(30)
+    assert (len(caught), client.closed) == (1, False)
+
+
 def test_nothing_can_be_pickled_but_the_config(ts: Client, clicks: str) -> None:
     producer, consumer = ts.producer(clicks), ts.consumer(clicks)
     txn = producer.open(0)

@@ -240,7 +240,7 @@ def test_a_server_that_hangs_for_a_while(server: ServerProcess, ts: Client) -> N
 
 
 def test_a_deadline_passes_when_the_server_stays_away(server: ServerProcess) -> None:
-    with tstreams.connect(server.address, timeout=1.0) as ts:
+    with tstreams.connect(server.address, timeout=0.4) as ts:
         ts.create_stream("clicks")
         producer, consumer = ts.producer("clicks"), ts.consumer("clicks")
         txn = producer.open(0)
@@ -273,6 +273,23 @@ def test_a_transaction_that_nobody_got_holds_nobody_up(server: ServerProcess, ts
         read = ts.consumer("clicks").get(0, timeout=30)
         assert read is not None
         assert read.id == behind
+
+
+def test_a_block_that_could_not_checkpoint_holds_nobody_up(
+    server: ServerProcess, ts: Client
+) -> None:
+    with tstreams.connect(server.address, timeout=1.0) as impatient:
+        txn = impatient.producer("clicks", "p1").transaction(0)
+        txn.send(b"x")
+        server.pause()
+        with pytest.raises(Timeout), txn:
+            pass
+        server.go_on()
+        ts.producer("clicks").instant([b"behind"], partition=0)
+        consumer = ts.consumer("clicks")
+        found = consumer.get(0, timeout=30)
+        assert found is not None
+        assert found.items in ([b"behind"], [b"x"])
 
 
 def test_fire_and_forget_outlives_a_restart(server: ServerProcess, ts: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 
@@ -17,8 +18,9 @@ from tstreams import (
     Transaction,
     TransactionState,
 )
+from tstreams.server import Node
 
-from .conftest import Clock
+from .conftest import Clock, eventually
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID
@@ -364,20 +366,20 @@ def test_cancelling_many_is_not_held_up_by_an_expired_one(
 
 
 def test_the_background_keeps_leases(ts: Client, clicks: str) -> None:
-    producer = ts.producer(clicks, transaction_ttl=0.5)
+    producer = ts.producer(clicks, transaction_ttl=1.0)
     with producer.transaction(0) as txn:
         txn.send(b"x")
-        threading.Event().wait(2.0)
+        time.sleep(3.0)
     assert txn.state is CHECKPOINTED
 
 
 def test_a_session_that_was_not_heard_of_says_what_to_do(
-    ts: Client, clock: Clock, clicks: str
+    ts: Client, node: Node, clock: Clock, clicks: str
 ) -> None:
     producer, consumer = ts.producer(clicks), ts.consumer(clicks, "c1")
     txn = producer.open(0)
     clock.advance(16 * 60)
-    threading.Event().wait(2.5)  # the server looks after its sessions now and then
+    eventually(lambda: not node.shards[0].core.state.sessions)
     with pytest.raises(InvalidState, match="anew"):
         txn.checkpoint()
     assert txn.state is INVALID

@@ -183,8 +183,11 @@ class Client:
 
     def close(self) -> None:
         """Close all producers and consumers, and the connection. May be called again."""
+        if self._pid != os.getpid():
+            return
+        self._wire.check_caller()
         with self._lock:
-            if self._closed or self._pid != os.getpid():
+            if self._closed:
                 return
             self._closed = True
             agents = list(self._agents)

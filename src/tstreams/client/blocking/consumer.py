@@ -122,8 +122,9 @@ class Consumer:
 
     def close(self) -> None:
         """Give the name back. May be called again."""
-        self._driver.run(self._rules.close())
-        self._on_close(self)
+        if not self._rules.agent.is_foreign:
+            self._driver.run(self._rules.close())
+            self._on_close(self)
 
     def __enter__(self) -> Consumer:
         return self

@@ -176,8 +176,9 @@ class Producer:
 
     def close(self) -> None:
         """Cancel what is open, and give the name back. May be called again."""
-        self._driver.run(self._rules.close())
-        self._on_close(self)
+        if not self._rules.agent.is_foreign:
+            self._driver.run(self._rules.close())
+            self._on_close(self)
 
     def __enter__(self) -> Producer:
         return self

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ...errors import Error
+from ...errors import Error, Unavailable
 from ...items import Buffer
 from ...model import TransactionState, time_of
 from ..pickling import refuse_to_pickle
@@ -108,6 +108,9 @@ class Transaction:
             return
         try:
             self.checkpoint()
+        except Unavailable:
+            self._draft.producer.abandon(self._draft)
+            raise
         except BaseException:
             self._cancel_quietly()
             raise

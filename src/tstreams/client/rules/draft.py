@@ -171,6 +171,11 @@ class Draft:
         self._in_doubt = True
         self.unseal()
 
+    def abandon(self) -> None:
+        """Nobody will use it any more."""
+        self._sealed = True
+        self.producer.forget(self)
+
     def vanished(self) -> None:
         """The server says that it is not open: its stream was deleted, or a checkpoint in doubt worked."""
         if self._in_doubt:

@@ -132,9 +132,10 @@ class Producer:
             self._drop(ticket.reply(Done).id)
 
     def _drop(self, transaction_id: int) -> None:
-        """Cancel a transaction that nobody will miss, without waiting."""
+        """Cancel a transaction that nobody will miss, without waiting, however long it takes."""
+        agent = self.agent
         with suppress(Error):  # the session is over, and the transaction with it
-            self.agent.session.start(CancelTransactions, [self.agent.id], [transaction_id])
+            agent.session.start(CancelTransactions, [agent.id], [transaction_id], timeout_s=None)
 
     def forget(self, draft: Draft) -> None:
         """A transaction is not open any more."""
@@ -183,9 +184,14 @@ class Producer:
         draft.seal()
         yield from closing.cancel(self.agent.session, self.agent.id, [draft])
 
+    def abandon(self, draft: Draft) -> None:
+        """A checkpoint failed, and nobody will try again: if it is open, it must not stay so."""
+        draft.abandon()
+        self._drop(draft.id)
+
     def close(self, until: float | None = None) -> Steps[None]:
         """Cancel what is open and give the name back. What was submitted before takes effect before."""
-        if self.agent.closed or self.agent.is_foreign:
+        if self.agent.closed:
             return
         self.agent.closed = True
         until = until or time.monotonic() + CLIENT_CLOSE_TIMEOUT_S

@@ -309,7 +309,7 @@ class Reader:
 
     def close(self, until: float | None = None) -> Steps[None]:
         """Give the name back. What was read and not checkpointed will be read again."""
-        if self.agent.closed or self.agent.is_foreign:
+        if self.agent.closed:
             return
         self.agent.closed = True
         with self._lock:

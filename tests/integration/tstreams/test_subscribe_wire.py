@@ -1,0 +1,119 @@
+"""The server's side of subscriptions, spoken to with plain messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import moebius
+import tstreams
+from tstreams.protocol import Fetched, GetStream, StreamInfo, Subscribe, Want, decode_reply, encode
+from tstreams.server import Node
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path, ["tcp://127.0.0.1:0"]).in_thread() as node:
+        yield node
+
+
+@pytest.fixture
+def ts(node: Node) -> Iterator[tstreams.Client]:
+    with tstreams.connect(node.addresses[0]) as ts:
+        yield ts
+
+
+@pytest.fixture
+def wire(node: Node) -> Iterator[moebius.Client]:
+    with moebius.connect(node.addresses[0]) as client:
+        yield client
+
+
+def subscribe(
+    wire: moebius.Client, name: str, partitions: int, *, window_bytes: int = 1 << 20
+) -> moebius.Stream:
+    info = decode_reply(wire.call("0:GetStream", encode(GetStream(name))))
+    assert isinstance(info, StreamInfo)
+    request = Subscribe(info.id, [Want(it, 0) for it in range(partitions)], 64 * 1024)
+    return wire.stream("0:Subscribe", encode(request), window_bytes=window_bytes)
+
+
+def take(stream: moebius.Stream, count: int) -> list[tuple[int, int, int]]:
+    """(partition, id, first batch) of so many transactions or chunks."""
+    found: list[tuple[int, int, int]] = []
+    while len(found) < count:
+        parts = stream.next_parts()
+        reply = decode_reply(parts[0])
+        assert isinstance(reply, Fetched)
+        assert sum(sum(it.sizes) for it in reply.transactions) == len(parts[1])
+        found += [(it.partition, it.id, it.first_batch) for it in reply.transactions]
+    return found
+
+
+def test_history_first_then_what_comes(ts: tstreams.Client, wire: moebius.Client) -> None:
+    ts.create_stream("s", partitions=2)
+    producer = ts.producer("s")
+    ids = [producer.instant([b"x"], partition=0) for _ in range(300)]
+    with subscribe(wire, "s", 2) as stream:
+        assert [it[1] for it in take(stream, 300)] == ids
+        later = [producer.instant([b"y"], partition=n % 2) for n in range(50)]
+        assert sorted(it[1] for it in take(stream, 50)) == later
+
+
+def test_an_open_transaction_holds_the_later_ones_back(
+    ts: tstreams.Client, wire: moebius.Client
+) -> None:
+    ts.create_stream("s")
+    producer = ts.producer("s")
+    with subscribe(wire, "s", 1) as stream:
+        first = producer.open()
+        first.send(b"1")
+        second = producer.instant([b"2"])
+        other = ts.producer("s")
+        cancelled = other.open()
+        first.checkpoint()
+        assert [it[1] for it in take(stream, 2)] == [first.id, second]
+        third = producer.instant([b"3"])
+        cancelled.cancel()
+        assert [it[1] for it in take(stream, 1)] == [third]
+
+
+def test_a_reader_that_takes_nothing_gets_no_more_than_its_credit(
+    ts: tstreams.Client, wire: moebius.Client, node: Node
+) -> None:
+    ts.create_stream("s")
+    producer = ts.producer("s")
+    ids = [producer.instant([bytes(10_000)]) for _ in range(200)]
+    with subscribe(wire, "s", 1, window_bytes=100_000) as stream:
+        statistics = wire.statistics()
+        assert statistics.items * 60_000 < 1_000_000
+        assert [it[1] for it in take(stream, 200)] == ids
+
+
+def test_a_large_transaction_comes_in_chunks(ts: tstreams.Client, wire: moebius.Client) -> None:
+    ts.create_stream("s")
+    with ts.producer("s").transaction() as transaction:
+        for _ in range(40):
+            transaction.send_many([bytes(10_000)] * 10)
+    with subscribe(wire, "s", 1) as stream:
+        chunks = take(stream, 3)
+    assert {it[1] for it in chunks} == {transaction.id}
+    assert [it[2] for it in chunks] == sorted({it[2] for it in chunks})
+
+
+def test_a_deleted_stream_ends_its_subscriptions(ts: tstreams.Client, wire: moebius.Client) -> None:
+    ts.create_stream("s")
+    with subscribe(wire, "s", 1) as stream:
+        ts.producer("s").instant([b"x"])
+        take(stream, 1)
+        ts.delete_stream("s")
+        with pytest.raises(moebius.Error, match="deleted"):
+            stream.next_parts()
+
+
+def test_partitions_are_checked(ts: tstreams.Client, wire: moebius.Client) -> None:
+    ts.create_stream("s")
+    with pytest.raises(moebius.Error, match="partitions 0 to 0"):
+        take(subscribe(wire, "s", 2), 1)

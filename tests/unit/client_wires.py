@@ -1,0 +1,177 @@
+"""Connections for the client's rules: to a real shard without a network, and to a script."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, TypeVar
+
+import msgspec
+
+import moebius
+from tstreams import protocol
+from tstreams.client.rules.link import Link
+from tstreams.client.rules.ticket import AnyOf, Steps, Ticket
+from tstreams.core.shard import Shard
+from tstreams.errors import Error
+from tstreams.items import check
+from tstreams.protocol import Done, KeepAlive, NodeInfo, OpenSession, encode
+
+from .test_core import NoFacts
+
+T = TypeVar("T")
+
+
+class Asked:
+    """A request that came to a wire."""
+
+    def __init__(self, sink: Any, command: str, parts: tuple[bytes, ...], one_way: bool) -> None:
+        self.sink = sink
+        self.shard, _, self.name = command.rpartition(":")
+        kind = getattr(protocol, self.name)
+        self.message: Any = msgspec.msgpack.decode(parts[0], type=kind)
+        self.batch = parts[1] if len(parts) > 1 else None
+        self.one_way = one_way
+        self.timeout: float | None = -1
+
+    def answer(self, message: Any, data: bytes = b"") -> None:
+        self.sink.done((encode(message), data) if data else (encode(message),))
+
+    def fail(self, code: str, text: str = "") -> None:
+        self.sink.fail(moebius.Error.from_wire(code, text))
+
+
+class Script:
+    """A connection on which nothing is answered until a test does."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.cancelled: list[Asked] = []
+
+    def begin(
+        self,
+        sink: Any,
+        command: str,
+        parts: Any,
+        *,
+        timeout: float | None = -1,
+        repeat: bool = False,
+        one_way: bool = False,
+    ) -> Any:
+        assert repeat or one_way, "everything but fire and forget outlives a lost connection"
+        asked = Asked(sink, command, parts, one_way)
+        asked.timeout = timeout
+        self.asked.append(asked)
+        return asked
+
+    def cancel(self, pending: Any) -> None:
+        self.cancelled.append(pending)
+
+    def take(self, name: str) -> Asked:
+        """The oldest request of this name that was not taken."""
+        asked = next(it for it in self.asked if it.name == name)
+        self.asked.remove(asked)
+        return asked
+
+    @property
+    def names(self) -> list[str]:
+        return [it.name for it in self.asked]
+
+
+class ShardWire:
+    """A connection to a shard. What it is told to hold back is handled when it is released."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.shard = Shard(NoFacts(), last_id=0, last_number=0, now_ms=self.now_ms)
+        self.held: deque[Asked] = deque()
+        self.hold: set[str] = set()
+        self.log: list[str] = []
+
+    def begin(self, sink: Any, command: str, parts: Any, **options: Any) -> Any:
+        asked = Asked(sink, command, parts, options.get("one_way", False))
+        if asked.name in self.hold or self.held:
+            self.held.append(asked)
+        else:
+            self._handle(asked)
+        return asked
+
+    def cancel(self, pending: Any) -> None:
+        self.held.remove(pending)
+
+    def release(self) -> None:
+        """Handle what was held back, in its order."""
+        self.hold.clear()
+        while self.held:
+            self._handle(self.held.popleft())
+
+    def _handle(self, asked: Asked) -> None:
+        self.log.append(asked.name)
+        try:
+            reply = self._reply(asked)
+        except Error as error:
+            asked.sink.fail(moebius.RemoteError(error.message, error.code))
+        else:
+            asked.sink.done(None if asked.one_way else (encode(reply),))
+
+    def _reply(self, asked: Asked) -> Any:
+        match asked.message:
+            case protocol.Describe():
+                return NodeInfo("test", [0])
+            case OpenSession():
+                return self.shard.open_session(self.now_ms)[1]
+            case KeepAlive():
+                self.shard.keep_alive(self.now_ms, asked.message)
+                return Done()
+        items = 0 if asked.batch is None else check(asked.batch)
+        return self.shard.handle(self.now_ms, asked.message, items)[1]
+
+
+def link_to(wire: Any) -> Link:
+    link = Link(wire, timeout_s=30.0)
+    link.shards = [0]
+    return link
+
+
+def run(steps: Steps[T]) -> T:
+    """Run an operation all of whose answers are there at once, or come when it has waited long enough."""
+    try:
+        target = next(steps)
+        while True:
+            if isinstance(target, Ticket):
+                assert target.ended, "this would wait for ever"
+            target = next(steps)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+class Waiting:
+    """An operation that waits: a test lets it go on."""
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        self._steps = steps
+        self.target: Ticket | AnyOf | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.go_on()
+
+    @property
+    def ended(self) -> bool:
+        return self.target is None
+
+    def go_on(self) -> None:
+        """As far as it gets."""
+        try:
+            self.target = next(self._steps)
+            while isinstance(self.target, Ticket) and self.target.ended:
+                self.target = next(self._steps)
+        except StopIteration as stop:
+            self.target, self.result = None, stop.value
+        except BaseException as error:
+            self.target, self.error = None, error
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        try:
+            self.target = self._steps.throw(KeyboardInterrupt())
+        except BaseException as error:
+            self.target, self.error = None, error
