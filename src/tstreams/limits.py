@@ -69,9 +69,13 @@ FETCH_BYTES_MAX = 8 * MIB
 """One answer to a reader, unless a single batch is larger: half a frame, so that what describes the
 batches always fits beside them."""
 
-FETCH_BYTES = 1 * MIB
-"""What a reader asks for at a time if it does not say: enough that the round trip does not count, little
-enough that a reader that stops early has not cost much."""
+FETCH_BYTES = 4 * MIB
+"""What a reader asks for at a time at most: so much that the round trip does not count, and that an answer
+is under way while the one before is worked on."""
+
+FETCH_BYTES_FIRST = 64 * KIB
+"""What a reader asks for first; four times more whenever an answer was full. A reader that jumps about, or
+wants one transaction only, costs little."""
 
 FETCH_TRANSACTIONS_MAX = 10_000
 """Transactions in one answer to a reader: bounds what small ones cost."""

@@ -6,6 +6,7 @@ the facts says from where to read it again. A batch is in the database whole or 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from rocksdict import (
 from ..errors import Corrupt, Unavailable
 from ..limits import MIB
 from .keys import after_prefix
+
+log = logging.getLogger("tstreams.server")
 
 BLOCK_CACHE_BYTES = 64 * MIB
 """Blocks of the index that are kept in memory, their own indexes and filters not counted."""
@@ -131,11 +134,16 @@ class Store:
 
     def close(self) -> None:
         """Close the database; what was not flushed is in the log."""
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:  # it is closed all the same
+            log.warning("the index was closed without a flush: %s", error)
 
 
 def _translated(what: str, error: Exception) -> Exception:
     text = str(error)
     if "orruption" in text or "hecksum" in text:
         return Corrupt(f"{what}: {text}. Stop the server and run `tstreams verify`.")
+    if "No space" in text:
+        text += ". Make room on the disk."
     return IndexFailed(f"{what}: {text}")

@@ -115,7 +115,7 @@ class Housekeeping:
             return False  # RocksDB would stop for good; the log has everything
         waited_ms = abs(now_ms - self._flushed_at_ms)
         if shard.full is not None and shard.records_since_flush:
-            return True
+            to_trim = True  # as long as there is room for it
         if to_trim and waited_ms >= FLUSH_TO_TRIM_MS:
             return True
         if shard.index.applied == self._flushed:

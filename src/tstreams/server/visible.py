@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..core.facts import StreamState
@@ -62,33 +62,30 @@ class Visible:
     ) -> tuple[list[Chosen], int]:
         """The visible transactions that are wanted, as far as they fit into an answer, and how many of
         the wants were looked at. Each gets a fair share of the room."""
-        state = self._core.state
-        stream = state.stream(stream_id)
+        stream = self.stream(stream_id)
         floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
-        left = min(bytes_max, FETCH_BYTES_MAX)
-        share = max(_SHARE_BYTES_MIN, left // max(1, shares))
-        chosen: list[Chosen] = []
+        answer = _Answer(min(bytes_max, FETCH_BYTES_MAX))
+        share = answer.room // max(1, shares)
+        more: list[_Scan] = []
         looked = 0
         for want in wants:
-            looked += 1
             check_partition(stream.partitions, want.partition)
-            frontier = state.frontier(stream_id, want.partition)
-            to_id = want.to_id if frontier is None else min(want.to_id, frontier - 1)
-            room = min(left, share)
-            found = self._index.facts.transactions(
-                stream_id, want.partition, max(want.from_id, floor), to_id
-            )
-            for transaction, value in found:
-                it, size = _choose(want, transaction, value, room, not chosen)
-                if it.places:
-                    chosen.append(it)
-                    room -= size
-                    left -= size
-                if room <= 0 or not it.whole or len(chosen) >= FETCH_TRANSACTIONS_MAX:
-                    break
-            if left <= 0 or len(chosen) >= FETCH_TRANSACTIONS_MAX:
-                break
-        return chosen, looked
+            looked += 1
+            scan = _Scan(want, self._range(stream_id, want, floor))
+            if scan.take(answer, share):
+                more.append(scan)
+            if answer.is_full:
+                return answer.chosen, looked
+        for scan in more:  # what some did not use is for the others
+            if not answer.is_full:
+                scan.take(answer, answer.room)
+        return answer.chosen, looked
+
+    def _range(self, stream_id: int, want: Want, floor: int) -> Iterator[tuple[int, bytes]]:
+        frontier = self._core.state.frontier(stream_id, want.partition)
+        to_id = want.to_id if frontier is None else min(want.to_id, frontier - 1)
+        from_id = max(want.from_id, floor)
+        return self._index.facts.transactions(stream_id, want.partition, from_id, to_id)
 
     def last(self, now_ms: int, stream_id: int, partition: int, bytes_max: int) -> list[Chosen]:
         """The last visible transaction of a partition, if there is one."""
@@ -150,6 +147,54 @@ def check_partition(partitions: int, partition: int) -> None:
     """Refuse a partition that a stream has not."""
     if partition >= partitions:
         raise BadRequest(f"the stream has the partitions 0 to {partitions - 1}, not {partition}")
+
+
+class _Answer:
+    """What has been chosen for an answer, and the room that is left in it."""
+
+    __slots__ = ("chosen", "room")
+
+    def __init__(self, room: int) -> None:
+        self.chosen: list[Chosen] = []
+        self.room = room
+
+    @property
+    def is_full(self) -> bool:
+        return self.room <= 0 or len(self.chosen) >= FETCH_TRANSACTIONS_MAX
+
+
+class _Scan:
+    """A want, and how far it has been served.
+
+    `_held` is the transaction that there was no room for; one that went in part is not held.
+    """
+
+    __slots__ = ("_found", "_held", "_want")
+
+    def __init__(self, want: Want, found: Iterator[tuple[int, bytes]]) -> None:
+        self._want = want
+        self._found = found
+        self._held: tuple[int, bytes] | None = None
+
+    def take(self, answer: _Answer, share: int) -> bool:
+        """Put as much into the answer as the share allows. Whether there is more."""
+        room = min(answer.room, max(share, _SHARE_BYTES_MIN))
+        while not answer.is_full:
+            found = self._held or next(self._found, None)
+            if found is None:
+                return False
+            transaction, value = found
+            it, size = _choose(self._want, transaction, value, room, not answer.chosen)
+            if not it.places:
+                self._held = found
+                return True
+            self._held = None
+            answer.chosen.append(it)
+            answer.room -= size
+            room -= size
+            if not it.whole:
+                return False
+        return True
 
 
 def _choose(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ...limits import FETCH_BYTES_FIRST
 from ...model import ID_MAX, IDS_PER_MS, Anchor, Offset
 from ...protocol import Positions
 
@@ -17,6 +18,10 @@ _NOTHING: deque[Any] = deque()
 """Stands for a queue where there is none: of many partitions few have one, and a deque is large."""
 
 
+NEVER = -1
+"""For `Cursor.refill_at`: the last answer was not full, so there is nothing to ask for ahead."""
+
+
 class Cursor:
     """One partition of a reader.
 
@@ -25,6 +30,7 @@ class Cursor:
     """
 
     __slots__ = (
+        "fetch_bytes",
         "fetch_id",
         "moved",
         "next_id",
@@ -33,6 +39,7 @@ class Cursor:
         "prefetch",
         "queue",
         "ready",
+        "refill_at",
         "rewind_id",
         "rewind_position",
     )
@@ -48,6 +55,10 @@ class Cursor:
         self.queue: deque[Delivery] = _NOTHING
         self.moved = False
         """Whether there is something to checkpoint."""
+        self.fetch_bytes = FETCH_BYTES_FIRST
+        """What to ask for next, if it is asked for alone."""
+        self.refill_at = NEVER
+        """How short the queue is when the next part should be asked for."""
         self.prefetch: Ask | None = None
         self.ready = False
         """Whether it stands in the line of those that have something to hand out."""
@@ -75,6 +86,9 @@ class Cursor:
         self.position = position
         self.queue = _NOTHING
         self.moved = True
+        self.prefetch = None
+        self.refill_at = NEVER
+        self.fetch_bytes = FETCH_BYTES_FIRST
 
     def saved(self, next_id: int, position: int | None) -> None:
         """A checkpoint of where it stood has worked."""

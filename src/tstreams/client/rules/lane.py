@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...limits import FETCH_TRANSACTIONS_MAX
+from ...limits import FETCH_BYTES_FIRST, FETCH_TRANSACTIONS_MAX
 from ...protocol import Want
 from .cursor import Cursor
 from .delivery import Delivery
@@ -32,14 +32,21 @@ class Lane:
     Invariant: `queued` is the number of transactions in the queues of its cursors.
     """
 
-    __slots__ = ("ask", "bytes_max", "cursors", "queued", "turn")
+    __slots__ = ("_bytes_max", "ask", "cursors", "fetch_bytes", "queued", "turn")
 
     def __init__(self, cursors: list[Cursor], bytes_max: int) -> None:
         self.cursors = cursors
-        self.bytes_max = bytes_max
+        self._bytes_max = bytes_max
+        self.fetch_bytes = min(FETCH_BYTES_FIRST, bytes_max)
+        """What to ask for next."""
         self.queued = 0
         self.ask: Ask | None = None
         self.turn = 0
+
+    def learn(self, ask: Ask, found: list[Delivery]) -> None:
+        """An answer came: if it was full, ask for more the next time."""
+        if ask.was_full(found):
+            self.fetch_bytes = min(4 * self.fetch_bytes, self._bytes_max)
 
     def wants(self) -> list[Want]:
         """What comes next in each partition. Each time another one is the first to be served."""

@@ -19,7 +19,7 @@ from ...limits import (
 from ...model import Anchor, Offset
 from ...protocol import Commit, Done, GetPositions, Positions, ReadPosition, Want
 from .agent import Agent, open_agent
-from .cursor import Cursor, Starts
+from .cursor import NEVER, Cursor, Starts
 from .delivery import Delivery, Source, unpack
 from .lane import Ask, Lane
 from .link import Link
@@ -114,7 +114,7 @@ class Reader:
                 continue
             wait_s = min(max(0.0, deadline - time.monotonic()), _WAIT_S_MAX)
             with self._lock:
-                ask = self._ask([Want(partition, cursor.fetch_id)], FETCH_BYTES, wait_s)
+                ask = self._ask([Want(partition, cursor.fetch_id)], cursor.fetch_bytes, wait_s)
             yield from self._wait([ask])
             self._absorb_single(cursor, ask)
             if (found := self._take(cursor)) is not None:
@@ -129,7 +129,12 @@ class Reader:
             if not cursor.queue:
                 return None
             self._lane_of[cursor.partition].queued -= 1
-            return cursor.take()
+            found = cursor.take()
+            if len(cursor.queue) <= cursor.refill_at and cursor.prefetch is None:
+                cursor.refill_at = NEVER
+                want = Want(cursor.partition, cursor.fetch_id)
+                cursor.prefetch = self._ask([want], cursor.fetch_bytes, 0.0)
+            return found
 
     def _absorb_prefetch(self, cursor: Cursor, ask: Ask) -> None:
         with self._lock:
@@ -139,10 +144,13 @@ class Reader:
         self._absorb_single(cursor, ask)
 
     def _absorb_single(self, cursor: Cursor, ask: Ask) -> None:
+        """Take in an answer for one partition. If it was full there is more: that is asked for when half of
+        this has been taken, so that readers that jump about do not cost more than they read."""
         with self._lock:
-            if ask.was_full(self._absorb(ask)) and cursor.prefetch is None:
-                want = Want(cursor.partition, cursor.fetch_id)
-                cursor.prefetch = self._ask([want], FETCH_BYTES, 0.0)
+            found = self._absorb(ask)
+            if ask.was_full(found):
+                cursor.refill_at = len(cursor.queue) // 2
+                cursor.fetch_bytes = min(4 * cursor.fetch_bytes, FETCH_BYTES)
 
     # All partitions.
 
@@ -180,14 +188,14 @@ class Reader:
             tickets = []
             for lane in self._lanes:
                 if lane.ask is None:
-                    lane.ask = self._ask(lane.wants(), lane.bytes_max, _WAIT_S_MAX)
+                    lane.ask = self._ask(lane.wants(), lane.fetch_bytes, _WAIT_S_MAX)
                 tickets.append(lane.ask.ticket)
             return tickets
 
     def _look_once_more(self) -> Steps[Delivery | None]:
         """Ask without waiting: what was asked before may not have reached the server at all."""
         with self._lock:
-            asks = [self._ask(lane.wants(), lane.bytes_max, 0.0) for lane in self._lanes]
+            asks = [self._ask(lane.wants(), lane.fetch_bytes, 0.0) for lane in self._lanes]
         yield from self._wait(asks)
         with self._lock:
             for ask in asks:
@@ -219,8 +227,9 @@ class Reader:
             ask = lane.ask
             if ask is not None and ask.ticket.ended and not lane.queued:
                 lane.ask = None
-                if self._absorb(ask):
-                    lane.ask = self._ask(lane.wants(), lane.bytes_max, _WAIT_S_MAX)
+                if found := self._absorb(ask):
+                    lane.learn(ask, found)
+                    lane.ask = self._ask(lane.wants(), lane.fetch_bytes, _WAIT_S_MAX)
 
     def _absorb(self, ask: Ask) -> list[Delivery]:
         """Take in an answer: what was in it, whether or not it was new."""
