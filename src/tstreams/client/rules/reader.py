@@ -55,7 +55,11 @@ def open_reader(
             at = saved[partition]
             cursors.append(Cursor(partition, at + 1, at or None))
         else:
-            cursors.append(Cursor(partition, *starts.of(start, partition)))
+            cursor = Cursor(partition, *starts.of(start, partition))
+            # Where "newest" was is known only now: the first checkpoint saves it, also where nothing
+            # was read. Else the next reader of this name would begin later, and miss what came between.
+            cursor.moved = start.anchor is not Anchor.OLDEST
+            cursors.append(cursor)
     return Reader(agent, cursors)
 
 
