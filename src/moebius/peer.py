@@ -159,6 +159,10 @@ class Peer:
         self.lane.cancel_all(Cancelled(reason))
         self.link.close(reason)
 
+    def flush(self) -> None:
+        """Let the answers that wait for the end of the loop's turn go now."""
+        self.link.flush()
+
     @property
     def address(self) -> str:
         """Where the client is, as far as the transport tells."""

@@ -100,6 +100,9 @@ class InprocLink:
             if self.receiver is not None:
                 self.receiver.writable()
 
+    def flush(self) -> None:
+        """Nothing waits here."""
+
     def buffered_bytes(self) -> int:
         """Bytes that the other end has not taken."""
         return self.other._inbox_bytes

@@ -53,6 +53,9 @@ class Link(Protocol):
     def send(self, header: Header, parts: Parts) -> None:
         """Queue a message; messages of one wake-up leave together. Ignored once the link is gone."""
 
+    def flush(self) -> None:
+        """Let what is queued go now, and not at the end of the loop's turn."""
+
     def buffered_bytes(self) -> int:
         """Bytes queued that the peer has not taken."""
 

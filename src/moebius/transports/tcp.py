@@ -234,6 +234,11 @@ class StreamLink(asyncio.BufferedProtocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
+    def flush(self) -> None:
+        """Write what is queued, unless a read is being worked on: it leaves at the end of that."""
+        if not self._reading and self._out:
+            self._flush()
+
     def _flush(self) -> None:
         self._flushing = False
         out, self._out = self._out, []

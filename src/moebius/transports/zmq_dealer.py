@@ -152,6 +152,9 @@ class DealerLink:
                 else:
                     self.abort("the connection to the server broke")
 
+    def flush(self) -> None:
+        """ZeroMQ sends by itself."""
+
     def buffered_bytes(self) -> int:
         """Bytes that ZeroMQ refused so far."""
         return self._outbox_bytes
