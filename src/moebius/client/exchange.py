@@ -50,6 +50,9 @@ from .states import State
 log = logging.getLogger("moebius.client")
 
 _NUMBER_MAX = 2**53
+_SHARED_TIMER_S = 5.0
+_SLOT_S = 0.25
+"""Deadlines farther away than the first are kept to within the second."""
 _TIMEOUT_S_MAX = 10 * 365 * 86_400.0
 
 
@@ -82,6 +85,7 @@ class Pending:
         "strategy",
         "timer",
         "waiting",
+        "watched_by",
     )
 
     def __init__(
@@ -115,6 +119,7 @@ class Pending:
         self.id = NO_RESPONSE
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
+        self.watched_by: set[Pending] | None = None
 
 
 class Exchange:
@@ -142,6 +147,8 @@ class Exchange:
         self._waiting: deque[Pending] = deque()
         self._waiting_live = 0
         self._sent: dict[int, Pending] = {}
+        self._watched: dict[int, set[Pending]] = {}
+        """Requests with distant deadlines, by the slot of time in which those lie."""
         self._last_id = 0
         self._closed: Error | None = None
         self.refusal: Error | None = None
@@ -173,8 +180,7 @@ class Exchange:
             self._fail(pending, TooLarge(text))
             return
         if pending.expires_at is not None:
-            delay_s = max(0.0, pending.expires_at - time.monotonic())
-            pending.timer = self._loop.call_later(delay_s, self._expire, pending)
+            self._watch(pending, pending.expires_at)
         if self._has_room() and not self._waiting_live:
             self._transmit(pending)
         elif self._waiting_live >= self._limits.waiting_max:
@@ -353,6 +359,26 @@ class Exchange:
         except Exception:
             log.exception("on_push failed")
 
+    def _watch(self, pending: Pending, expires_at: float) -> None:
+        """Have a request expire in time. Distant deadlines share a timer, and may be a little late: most
+        requests end long before, and a timer for each would cost as much as the request."""
+        delay_s = expires_at - time.monotonic()
+        if delay_s < _SHARED_TIMER_S:
+            pending.timer = self._loop.call_later(max(0.0, delay_s), self._expire, pending)
+            return
+        slot = int(expires_at / _SLOT_S) + 1
+        watched = self._watched.get(slot)
+        if watched is None:
+            watched = self._watched[slot] = set()
+            delay_s = slot * _SLOT_S - time.monotonic()
+            self._loop.call_later(delay_s, self._expire_slot, slot)
+        watched.add(pending)
+        pending.watched_by = watched
+
+    def _expire_slot(self, slot: int) -> None:
+        for pending in list(self._watched.pop(slot)):
+            self._expire(pending)
+
     def _expire(self, pending: Pending) -> None:
         if pending.ended:
             return
@@ -382,6 +408,9 @@ class Exchange:
             self._waiting_live -= 1
             if len(self._waiting) > 2 * self._waiting_live + 100:
                 self._waiting = deque(it for it in self._waiting if not it.ended)
-        if pending.timer is not None:
+        if pending.watched_by is not None:
+            pending.watched_by.discard(pending)
+            pending.watched_by = None
+        elif pending.timer is not None:
             pending.timer.cancel()
             pending.timer = None
