@@ -114,6 +114,9 @@ class Client:
         self._timeout_s = timeout
         self._outbox: deque[Callable[[], None]] = deque()
         self._posted = False
+        self._order = threading.Lock()
+        self._behind = 0
+        """Actions that were posted and are not done yet: requests must not overtake them."""
         self._io = _LoopThread.get()
         self._connection = self._io.run(self._open(settings, connect_timeout))
         self._exchange = self._connection.exchange
@@ -294,11 +297,18 @@ class Client:
             repeat=repeat,
             one_way=one_way,
         )
-        self._post(lambda: self._exchange.begin(pending))
+        with self._order:
+            if self._behind or not self._exchange.try_begin(pending):
+                self._post_in_order(lambda: self._exchange.begin(pending))
         return pending
 
     def _post(self, action: Callable[[], None]) -> None:
         """Do this on the I/O thread; many actions share one wake-up."""
+        with self._order:
+            self._post_in_order(action)
+
+    def _post_in_order(self, action: Callable[[], None]) -> None:
+        self._behind += 1
         self._outbox.append(action)
         if not self._posted:
             self._posted = True
@@ -312,6 +322,8 @@ class Client:
                 outbox.popleft()()
             except Exception:
                 log.exception("an action of a client failed")
+            with self._order:
+                self._behind -= 1
 
 
 connect = Client

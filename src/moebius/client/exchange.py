@@ -5,13 +5,14 @@
                                     the link is lost, SENT goes back to WAITING if the request may
                                     be repeated, and else ends with `disconnected`.
 
-All methods belong to the thread of the connection's loop.
+All methods but `try_begin` belong to the thread of the connection's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -151,6 +152,8 @@ class Exchange:
         """Requests with distant deadlines, by the slot of time in which those lie."""
         self._last_id = 0
         self._closed: Error | None = None
+        self._lock = threading.Lock()
+        """Guards what `try_begin` looks at and changes. Sinks are never called under it."""
         self.refusal: Error | None = None
         """What the server said of the whole connection before it closed it."""
         self.calls = self.replies = self.items = self.failures = self.pushes = 0
@@ -181,16 +184,48 @@ class Exchange:
             return
         if pending.expires_at is not None:
             self._watch(pending, pending.expires_at)
-        if self._has_room() and not self._waiting_live:
+        with self._lock:
+            waiting = self._waiting_live
+            transmits = not waiting and self._has_room()
+            if transmits:
+                self._register(pending)
+            elif waiting < self._limits.waiting_max:
+                self._wait(pending)
+                self._waiting.append(pending)
+                return
+        if transmits:
             self._transmit(pending)
-        elif self._waiting_live >= self._limits.waiting_max:
-            text = (
-                f"{self._waiting_live} requests wait for a connection or a place in flight already"
-            )
-            self._fail(pending, Overloaded(text))
         else:
-            self._wait(pending)
-            self._waiting.append(pending)
+            text = f"{waiting} requests wait for a connection or a place in flight already"
+            self._fail(pending, Overloaded(text))
+
+    def try_begin(self, pending: Pending) -> bool:
+        """From any thread: send a request if that can be done at once. False: it was not begun.
+
+        The caller sees to it that no request which was handed to `begin` before is still to be begun.
+        """
+        with self._lock:
+            link = self._link
+            if (
+                link is None
+                or self._closed is not None
+                or self._waiting_live
+                or pending.one_way
+                or not self._has_room()
+                or sum(map(len, pending.parts)) > self._payload_bytes_max
+                or len(pending.parts) > self._limits.parts_max
+                or len(pending.command) > self._limits.command_chars_max
+            ):
+                return False
+            self._register(pending)
+            if not link.send_now(self._call(pending), pending.parts):
+                del self._sent[pending.id]
+                pending.id = NO_RESPONSE
+                return False
+            self.calls += 1
+        if pending.expires_at is not None:
+            self._watch_from_afar(pending, pending.expires_at)
+        return True
 
     def cancel(self, pending: Pending) -> None:
         """The caller has lost interest: stop the handler. The sink hears no more."""
@@ -205,9 +240,10 @@ class Exchange:
 
     def close(self, error: Error) -> None:
         """End every request with this error, now and from now on."""
-        self._closed = error
-        waiting, self._waiting = self._waiting, deque()
-        sent, self._sent = self._sent, {}
+        with self._lock:
+            self._closed = error
+            waiting, self._waiting = self._waiting, deque()
+            sent, self._sent = self._sent, {}
         for pending in (*sent.values(), *waiting):
             self._fail(pending, error)
 
@@ -216,9 +252,10 @@ class Exchange:
     def attach(self, link: Link, welcome: Welcome) -> None:
         """A connection is ready: send what waits."""
         assert not self._sent, "what the last link carried has ended or waits again"
-        self._link = link
-        self._inflight_max = max(1, welcome.inflight_max)
-        self._payload_bytes_max = welcome.frame_bytes_max - self._limits.header_bytes_max
+        with self._lock:
+            self._link = link
+            self._inflight_max = max(1, welcome.inflight_max)
+            self._payload_bytes_max = welcome.frame_bytes_max - self._limits.header_bytes_max
         self.writable()
 
     # From the link.
@@ -257,27 +294,32 @@ class Exchange:
 
     def writable(self) -> None:
         """The link has room again."""
-        while self._waiting and self._has_room():
-            pending = self._waiting.popleft()
-            if not pending.ended:
-                pending.waiting = False
-                self._waiting_live -= 1
-                self._transmit(pending)
+        while self._waiting:
+            with self._lock:
+                if not self._has_room():
+                    return
+                pending = self._waiting.popleft()
+                if pending.ended:
+                    continue
+                self._register(pending)
+            # Only now it waits no more: a request that another thread sends must not come before it.
+            self._transmit(pending)
+            pending.waiting = False
+            self._waiting_live -= 1
 
     def lost(self, reason: str) -> None:
         """The link is gone. Repeatable requests wait for the next, first in order; the others end."""
-        self._link = None
-        sent, self._sent = self._sent, {}
-        again = []
+        with self._lock:
+            self._link = None
+            sent, self._sent = self._sent, {}
+            again = [pending for pending in sent.values() if pending.repeat]
+            for pending in again:
+                self._wait(pending)
+            self._waiting.extendleft(reversed(again))
         for pending in sent.values():
-            if pending.repeat:
-                again.append(pending)
-            else:
+            if not pending.repeat:
                 text = f"the connection broke while {pending.command!r} was under way: {reason}"
                 self._fail(pending, Disconnected(text))
-        for pending in again:
-            self._wait(pending)
-        self._waiting.extendleft(reversed(again))
         self._on_lost(reason)
 
     def statistics(self, state: State, connects: int) -> ClientStatistics:
@@ -305,19 +347,25 @@ class Exchange:
         link = self._link
         return link is not None and not link.blocked and len(self._sent) < self._inflight_max
 
-    def _transmit(self, pending: Pending) -> None:
-        assert self._link is not None
-        deadline_ms = 0
-        if pending.expires_at is not None:
-            deadline_ms = max(1, round((pending.expires_at - time.monotonic()) * 1000))
+    def _register(self, pending: Pending) -> None:
+        """Give a request its number, under the lock: it is about to be sent."""
         if not pending.one_way:
             if pending.id == NO_RESPONSE:
                 self._last_id += 1
                 pending.id = self._last_id
             self._sent[pending.id] = pending
-        call = Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
+
+    def _call(self, pending: Pending) -> Call:
+        deadline_ms = 0
+        if pending.expires_at is not None:
+            deadline_ms = max(1, round((pending.expires_at - time.monotonic()) * 1000))
+        return Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
+
+    def _transmit(self, pending: Pending) -> None:
+        """Send a request that was registered."""
+        assert self._link is not None
         try:
-            self._link.send(call, pending.parts)
+            self._link.send(self._call(pending), pending.parts)
         except Exception as error:  # nothing else may suffer from one request that cannot be sent
             self._sent.pop(pending.id, None)
             self._fail(pending, BadRequest(f"{pending.command!r} cannot be sent: {error!r}"))
@@ -374,6 +422,19 @@ class Exchange:
             self._loop.call_later(delay_s, self._expire_slot, slot)
         watched.add(pending)
         pending.watched_by = watched
+
+    def _watch_from_afar(self, pending: Pending, expires_at: float) -> None:
+        """The same, from any thread."""
+        watched = self._watched.get(int(expires_at / _SLOT_S) + 1)
+        if watched is None:
+            self._loop.call_soon_threadsafe(self._watch_if_alive, pending, expires_at)
+        elif not pending.ended:
+            pending.watched_by = watched
+            watched.add(pending)
+
+    def _watch_if_alive(self, pending: Pending, expires_at: float) -> None:
+        if not pending.ended:
+            self._watch(pending, expires_at)
 
     def _expire_slot(self, slot: int) -> None:
         for pending in list(self._watched.pop(slot)):

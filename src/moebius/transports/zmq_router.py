@@ -116,6 +116,10 @@ class RouterLink:
         self.blocked_since = None
         self.receiver.writable()
 
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """Only the loop's own thread sends here."""
+        return False
+
     def flush(self) -> None:
         """ZeroMQ sends by itself."""
 
