@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
+
+from moebius import process
 
 from ...errors import Error, InvalidState
 from ...limits import CLIENT_CLOSE_TIMEOUT_S
@@ -19,8 +20,6 @@ from .ticket import Steps, answer
 
 log = logging.getLogger("tstreams.client")
 
-_getpid = os.getpid
-
 
 class Agent:
     """A producer's or a reader's name, and the session that holds it."""
@@ -33,19 +32,19 @@ class Agent:
         self.stream: Stream = stream_of(opened.stream)
         self.stream_id = opened.stream.id
         self.closed = False
-        self._pid = _getpid()
+        self._pid = process.pid
 
     def check(self) -> None:
         """Refuse to be used after it was closed, or in a process that was forked off."""
-        if self.closed or self._pid != _getpid():
-            if self._pid != _getpid():
+        if self.closed or self._pid != process.pid:
+            if self._pid != process.pid:
                 raise forked(f"{self.kind} {self.name!r}")
             raise InvalidState(f"{self.kind} {self.name!r} is closed: make a new one")
 
     @property
     def is_foreign(self) -> bool:
         """Whether this process only inherited it."""
-        return self._pid != _getpid()
+        return self._pid != process.pid
 
     def leave(self, until: float) -> Steps[None]:
         """Give the name back. The server is told if it can be reached in time; it finds out by itself."""
