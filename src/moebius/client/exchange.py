@@ -186,18 +186,16 @@ class Exchange:
             self._watch(pending, pending.expires_at)
         with self._lock:
             waiting = self._waiting_live
-            transmits = not waiting and self._has_room()
-            if transmits:
-                self._register(pending)
+            if not waiting and self._has_room():
+                error = self._transmit(pending)
             elif waiting < self._limits.waiting_max:
                 self._wait(pending)
                 self._waiting.append(pending)
                 return
-        if transmits:
-            self._transmit(pending)
-        else:
-            text = f"{waiting} requests wait for a connection or a place in flight already"
-            self._fail(pending, Overloaded(text))
+            else:
+                text = f"{waiting} requests wait for a connection or a place in flight already"
+                error = Overloaded(text)
+        self._transmitted(pending, error)
 
     def try_begin(self, pending: Pending) -> bool:
         """From any thread: send a request if that can be done at once. False: it was not begun.
@@ -304,11 +302,10 @@ class Exchange:
                 pending = self._waiting.popleft()
                 if pending.ended:
                     continue
-                self._register(pending)
-            # Only now it waits no more: a request that another thread sends must not come before it.
-            self._transmit(pending)
-            pending.waiting = False
-            self._waiting_live -= 1
+                pending.waiting = False
+                self._waiting_live -= 1
+                error = self._transmit(pending)
+            self._transmitted(pending, error)
 
     def lost(self, reason: str) -> None:
         """The link is gone. Repeatable requests wait for the next, first in order; the others end."""
@@ -364,16 +361,22 @@ class Exchange:
             deadline_ms = max(1, round((pending.expires_at - time.monotonic()) * 1000))
         return Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
 
-    def _transmit(self, pending: Pending) -> None:
-        """Send a request that was registered."""
+    def _transmit(self, pending: Pending) -> Error | None:
+        """Send a request, under the lock; why it cannot be sent."""
         assert self._link is not None
+        self._register(pending)
         try:
             self._link.send(self._call(pending), pending.parts)
         except Exception as error:  # nothing else may suffer from one request that cannot be sent
             self._sent.pop(pending.id, None)
-            self._fail(pending, BadRequest(f"{pending.command!r} cannot be sent: {error!r}"))
-            return
-        if pending.one_way:
+            return BadRequest(f"{pending.command!r} cannot be sent: {error!r}")
+        return None
+
+    def _transmitted(self, pending: Pending, error: Error | None) -> None:
+        """The rest of it, without the lock: what concerns the caller."""
+        if error is not None:
+            self._fail(pending, error)
+        elif pending.one_way:
             self._end(pending)
             pending.sink.done(None)
 
