@@ -29,7 +29,7 @@ READERS = 2
 def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     """Writers, readers, kills; then what it came to."""
     began = time.monotonic()
-    server = KilledServer(folder / "data", "--ledger-bytes", "1MiB", "--log-level", "warning")
+    server = KilledServer(folder / "data", "--ledger-bytes", "64KiB", "--log-level", "warning")
     try:
         server.start()
         with tstreams.connect(server.url) as ts:

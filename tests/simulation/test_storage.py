@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,12 +21,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.simulation.client import Refused, SimulatedRequest
+from tests.simulation import checks
+from tests.simulation.client import Refused
 from tests.simulation.disk import PowerCut
 from tests.simulation.model import Stream
-from tests.simulation.world import Client, World, unpacked
-from tstreams.index import keys
-from tstreams.ledger.port import split_position
+from tests.simulation.world import Client, World
 from tstreams.protocol import (
     AlterStream,
     CancelTransactions,
@@ -36,21 +35,18 @@ from tstreams.protocol import (
     CreateStream,
     DeleteStream,
     Fetch,
-    Fetched,
-    FetchLast,
-    GetPositions,
     GetStream,
     Instant,
-    ListStreams,
     OpenAgent,
     OpenTransaction,
-    Positions,
     PurgeStream,
     ReadPosition,
     SendItems,
-    StreamList,
     Want,
 )
+
+EXAMPLES = int(os.environ.get("TSTREAMS_SIMULATIONS", "100"))
+"""How many lives of a shard are played; a few thousand find what takes several coincidences."""
 
 PICK = st.integers(0, 10**6)
 SEED = st.integers(0, 2**32)
@@ -385,109 +381,24 @@ class Storage(RuleBasedStateMachine):
 
     @rule(pick=PICK, bytes_max=st.integers(1, 1500))
     def read_in_small_bites(self, pick: int, bytes_max: int) -> None:
-        """Whole or in chunks, however little is asked for at a time, it is the same in the end."""
         stream = self.stream(pick)
-        if stream is None or not self.turn_is_over():
-            return
-        for partition in range(stream.partitions):
-            seen: dict[int, list[list[bytes]]] = {}
-            want = Want(partition, 0)
-            while True:
-                request = self.world.read(Fetch(stream.id, [want], bytes_max))
-                if not (found := chunks(request)):
-                    break
-                for transaction, first, batches, total in found:
-                    assert first == len(seen.setdefault(transaction, []))
-                    seen[transaction] += batches
-                    following = first + len(batches)
-                    want = Want(partition, transaction, first_batch=following)
-                    if following == total:
-                        want = Want(partition, transaction + 1)
-            visible = self.world.model.visible(stream, partition)
-            assert list(seen.items()) == [(it.id, it.batches) for it in visible]
+        if stream is not None and self.turn_is_over():
+            checks.read_in_small_bites(self.world, stream, bytes_max)
 
     # What must hold after every step.
 
     @invariant()
     def readers_see_what_they_should(self) -> None:
-        world = self.world
-        if not self.turn_is_over():
-            return
-        listed = world.read(ListStreams("", "", 100)).reply
-        assert isinstance(listed, StreamList)
-        streams = sorted(world.model.streams.values(), key=lambda it: it.name)
-        assert listed.streams == [it.info() for it in streams]
-        for stream in streams:
-            expected = [
-                (partition, it.id, it.batches)
-                for partition in range(stream.partitions)
-                for it in world.model.visible(stream, partition)
-            ]
-            assert world.everything(stream.id, stream.partitions) == expected
-            for partition in range(stream.partitions):
-                last = unpacked(world.read(FetchLast(stream.id, partition, 10**6)))
-                assert last == [it for it in expected if it[0] == partition][-1:]
-            self.positions_are_right(stream)
-
-    def positions_are_right(self, stream: Stream) -> None:
-        model = self.world.model
-        for reader in ("x", "y"):
-            found = self.world.read(GetPositions(stream.id, reader)).reply
-            assert isinstance(found, Positions)
-            saved = [
-                (partition, it)
-                for (of, name, partition), it in sorted(model.positions.items())
-                if (of, name) == (stream.id, reader)
-            ]
-            assert [tuple(it) for it in found.saved] == saved
-            assert sorted(tuple(it) for it in found.heads) == model.heads(stream)
-            assert found.next_id == model.last_id + 1
+        if self.turn_is_over():
+            checks.readers_see_what_they_should(self.world)
 
     @invariant()
     def live_bytes_are_what_is_referred_to(self) -> None:
-        index, log = self.world.shard.index, self.world.shard.log
-        counted: Counter[int] = Counter()
-        for _, value in index.store.scan(b"T"):
-            for position, size in keys.places_of(value):
-                counted[split_position(position)[0]] += size
-        for _, value in index.store.scan(b"D"):
-            position, size, _ = keys.PLACE_AND_COUNT.unpack(value)
-            counted[split_position(position)[0]] += size
-        there = {it.id for it in log.ledgers()}
-        assert counted.keys() <= there, "something refers to a ledger that is gone"
-        for ledger in there | {keys.number_of(key) for key, _ in index.store.scan(b"L")}:
-            assert index.live.live(ledger) == counted[ledger]
-            assert index.live.dead(ledger) >= 0
+        checks.live_bytes_are_what_is_referred_to(self.world)
 
     def teardown(self) -> None:
         if hasattr(self, "world") and sys.exc_info()[0] is None:
-            self.in_the_end_nothing_is_left()
-
-    def in_the_end_nothing_is_left(self) -> None:
-        """Delete all streams: the disk is empty but for the ledger in use, and so is the index."""
-        world = self.world
-        world.storage.steps_left = None
-        world.end_turn()
-        world.storage.room().full = False
-        world.look_at_disk()
-        world.open_session()
-        world.end_turn()
-        for stream in list(world.model.streams.values()):
-            world.ask(world.clients[-1], DeleteStream, stream.name)
-        world.end_turn()
-        world.tidy_up()
-        assert len(world.shard.log.ledgers()) == 1
-        left = Counter(chr(key[0]) for key, _ in world.shard.index.store.scan(b""))
-        assert not left.keys() & set("NMTODACX"), left
-
-
-def chunks(request: SimulatedRequest) -> list[tuple[int, int, list[list[bytes]], int]]:
-    """What a `Fetch` brought: transaction, its first batch here, batches, how many it has in all."""
-    assert isinstance(request.reply, Fetched)
-    return [
-        (it.id, it.first_batch, batches, it.batches)
-        for it, (_, _, batches) in zip(request.reply.transactions, unpacked(request), strict=True)
-    ]
+            checks.in_the_end_nothing_is_left(self.world)
 
 
 @pytest.fixture
@@ -506,12 +417,14 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tstreams.server.compactor.STEP_BYTES", 1000)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120 + EXAMPLES)
 def test_a_shard_keeps_its_promises_whatever_happens(small_limits: None, quiet: None) -> None:
     run_state_machine_as_test(
         Storage,
         settings=settings(
-            max_examples=120,
-            stateful_step_count=50,
+            max_examples=EXAMPLES,
+            stateful_step_count=40,
             deadline=None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

@@ -128,7 +128,9 @@ class LocalLog:
         self._list.sort(key=lambda ledger: ledger.head.ledger_id)
         taken, _ = split_position(applied)
         if taken and all(ledger.head.ledger_id != taken for ledger in self._list):
-            raise Corrupt(f"ledger {taken:x}, up to which the index has taken the log, is not there")
+            raise Corrupt(
+                f"ledger {taken:x}, up to which the index has taken the log, is not there"
+            )
         for ledger, following in zip(self._list, self._list[1:], strict=False):
             ledger.size = self._file(ledger).size()
             if following.head.previous_id == ledger.head.ledger_id:
