@@ -117,7 +117,8 @@ class Stage:
         self._ts.delete_stream(name)
 
     def do_purge(self, name: str, before: str) -> None:
-        self._ts.purge_stream(name, self.ids[before])
+        moment = NOON + timedelta(days=1) if before == "tomorrow" else self.ids[before]
+        self._ts.purge_stream(name, moment)
 
     def do_streams(self, prefix: str = "", **options: str) -> str:
         limit = int(options["limit"]) if "limit" in options else None

@@ -11,7 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from tstreams.index.keys import after_prefix
-from tstreams.index.store import IndexFailed
 
 Contents = dict[bytes, bytes]
 
@@ -22,8 +21,8 @@ class SimulatedDatabase:
     def __init__(self, step: Callable[[], None]) -> None:
         self.step = step
         self.states: list[Contents] = [{}]
-        self.fails = False
-        """Whether writing fails, as it does when there is no room for the database's own files."""
+        self.fails: Exception | None = None
+        """What writing fails with, as it does when there is no room for the database's own files."""
 
     def flushed(self, state: Contents) -> None:
         """This state, which the database was in since the last flush, is durable from now on."""
@@ -111,8 +110,8 @@ class SimulatedStore:
 
     def write(self, batch: SimulatedBatch) -> None:
         self._database.step()
-        if self._database.fails:
-            raise IndexFailed("the index cannot be written: no room")
+        if self._database.fails is not None:
+            raise self._database.fails
         contents = dict(self.contents)
         for change in batch.changes:
             change(contents)

@@ -244,7 +244,8 @@ class Model:
 
     def _purge_stream(self, message: PurgeStream, items: Sequence[bytes]) -> Reply:
         stream = self._stream_named(message.name)
-        stream.purged_before = max(stream.purged_before, message.before_id)
+        before_id = min(message.before_id, self.last_id + 1)  # not what is still to come
+        stream.purged_before = max(stream.purged_before, before_id)
         return Done()
 
     # Agents.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,10 +21,25 @@ from hypothesis.stateful import (
 )
 
 from tests.simulation import checks
+from tests.simulation.choices import (
+    AGAIN,
+    HOUSEKEEPING,
+    LEASES_MS,
+    MORE,
+    PICK,
+    SEED,
+    SIZES,
+    SOME_TIME_MS,
+    STREAM_CHANGES,
+    STREAMS,
+    TTLS_MS,
+)
 from tests.simulation.client import Refused
 from tests.simulation.disk import PowerCut
 from tests.simulation.model import Stream
 from tests.simulation.world import Client, World
+from tstreams.index import IndexFailed
+from tstreams.model import ID_MAX
 from tstreams.protocol import (
     AlterStream,
     CancelTransactions,
@@ -47,22 +61,6 @@ from tstreams.protocol import (
 
 EXAMPLES = int(os.environ.get("TSTREAMS_SIMULATIONS", "100"))
 """How many lives of a shard are played; a few thousand find what takes several coincidences."""
-
-PICK = st.integers(0, 10**6)
-SEED = st.integers(0, 2**32)
-STREAMS = st.sampled_from("aabbc")
-STREAM_CHANGES = st.sampled_from([CreateStream, AlterStream, DeleteStream, PurgeStream])
-TTLS_MS = st.sampled_from([2_000, 20_000, 10**9])
-LEASES_MS = st.sampled_from([500, 5_000, 60_000])
-SOME_TIME_MS = st.sampled_from([1, 400, 1_000, 3_000, 11_000, 16 * 60 * 1000])
-SIZES = st.lists(st.integers(2, 400), min_size=1, max_size=3)
-AGAIN = st.none() | st.integers(0, 6)
-"""After how many steps of the recovery the power fails once more."""
-MORE = st.sampled_from([False, False, True])
-"""Whether the turn goes on: then several requests become durable together."""
-HOUSEKEEPING = st.sampled_from(
-    ["begin_flush", "finish_flush", "roll", "prepare", "relax", "compact"]
-)
 
 
 class Storage(RuleBasedStateMachine):
@@ -151,7 +149,7 @@ class Storage(RuleBasedStateMachine):
 
     @rule(pick=PICK, more=MORE, name=STREAMS, ttl_ms=TTLS_MS, kind=STREAM_CHANGES)
     def change_stream(self, pick: int, more: bool, name: str, ttl_ms: int, kind: Any) -> None:
-        ids = [0, *sorted(self.world.model.transactions)]
+        ids = [0, ID_MAX, *sorted(self.world.model.transactions)]
         fields: dict[type[Change], tuple[Any, ...]] = {
             CreateStream: (name, pick % 2 + 1, ttl_ms),
             AlterStream: (name, ttl_ms, f"since {self.world.now_ms}"),
@@ -340,20 +338,31 @@ class Storage(RuleBasedStateMachine):
         world.crash(seed, None, resend)
 
     @precondition(lambda self: self.world.storage.steps_left is None)
-    @rule(pick=PICK, seed=SEED, resend=st.booleans(), sizes=SIZES)
-    def the_index_fails(self, pick: int, seed: int, resend: bool, sizes: list[int]) -> None:
-        """The log has it: the shard opens both again by itself, once there is room."""
+    @rule(pick=PICK, seed=SEED, resend=st.booleans(), sizes=SIZES, is_full=st.booleans())
+    def the_index_fails(
+        self, pick: int, seed: int, resend: bool, sizes: list[int], is_full: bool
+    ) -> None:
+        """The log has it. If there was no room, the shard opens both again by itself once there is; if it
+        was anything else, the shard does no more, because the index has missed something."""
         world = self.world
         if not self.something_is_under_way(pick, sizes):
             return
-        world.storage.database.fails = True
+        world.storage.database.fails = (
+            IndexFailed("no room") if is_full else RuntimeError("a mistake in the program")
+        )
         world.shard.commit()
-        world.storage.database.fails = False
+        world.storage.database.fails = None
         assert world.shard.failed
+        for asked in world.turn:
+            assert isinstance(asked.request.reply, Refused)
+            assert asked.request.reply.code == "unavailable"
         world.storage.database.close_badly(seed)
         world.waiting = []
         world.flushing = None
         world.shard.look_at_disk()
+        if not is_full:
+            assert world.shard.failed, "it takes a restart"
+            world.open_shard()
         assert world.shard.failed is None
         world.recovered(resend)
 
@@ -399,22 +408,6 @@ class Storage(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world") and sys.exc_info()[0] is None:
             checks.in_the_end_nothing_is_left(self.world)
-
-
-@pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Thousands of disks fail here; nobody wants to read that."""
-    caplog.set_level(logging.CRITICAL + 1, "tstreams.server")
-
-
-@pytest.fixture
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes a large server to happen, happens here with a few streams and records."""
-    monkeypatch.setattr("tstreams.core.state.STREAMS_CACHED_MAX", 1)
-    monkeypatch.setattr("tstreams.index.applier.STREAMS_CACHED_MAX", 1)
-    monkeypatch.setattr("tstreams.ledger.local.LARGE_GROUP_BYTES", 700)
-    monkeypatch.setattr("tstreams.server.shard._REPLAY_RECORDS", 3)
-    monkeypatch.setattr("tstreams.server.compactor.STEP_BYTES", 1000)
 
 
 @pytest.mark.slow

@@ -137,7 +137,9 @@ class Rules:
 
     def _purge_stream(self, now_ms: int, request: PurgeStream, items: int) -> AnyRecord:
         stream = self._state.stream_named(request.name)
-        return StreamPurged(request.session, request.sequence, stream.id, request.before_id)
+        # What is written after this is not purged, however late the time that was named.
+        before_id = min(request.before_id, self._state.last_id + 1)
+        return StreamPurged(request.session, request.sequence, stream.id, before_id)
 
     # Agents.
 

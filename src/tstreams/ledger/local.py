@@ -284,17 +284,19 @@ class LocalLog:
         self._spare_bytes = wanted
 
     def relax(self, now_ms: int, *, scarce: bool = False) -> None:
-        """Give back the room that was prepared for traffic that has ended; all of it if room is scarce."""
-        small = 0 if scarce else min(SPARE_BYTES_MIN, self._ledger_bytes)
+        """Give back the room that was prepared for traffic that has ended; the spare file too if room is
+        scarce. A little stays in the current ledger: readers must be able to checkpoint on a full disk."""
+        small = min(SPARE_BYTES_MIN, self._ledger_bytes)
         busy = abs(now_ms - self._written_at_ms) < BUSY_MS
         if self._current is None or (busy and not scarce):
             return
-        self._next_bytes = min(SPARE_BYTES_MIN, self._ledger_bytes)
-        if self._spare_bytes > small:
+        self._next_bytes = small
+        spare_bytes = 0 if scarce else small
+        if self._spare_bytes > spare_bytes:
             file = self._folder.open(SPARE)
-            file.truncate(small)
+            file.truncate(spare_bytes)
             file.close()
-            self._spare_bytes = small
+            self._spare_bytes = spare_bytes
         enough = self._list[-1].size + small
         if self._prepared_bytes > enough:
             self._current.truncate(enough)

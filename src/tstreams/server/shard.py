@@ -324,7 +324,7 @@ class Shard:
         if pending:
             try:
                 self._write(pending, pending_bytes, touched)
-            except Error as error:
+            except Exception as error:
                 refusal = wire_error(self._write_failed(error))
                 for request, _ in answers:
                     request.fail(refusal)
@@ -374,15 +374,20 @@ class Shard:
         self._apply(entries, self.log.end, touched)
         self.records_since_flush += len(entries)
 
-    def _write_failed(self, error: Error) -> Unavailable:
-        """A turn did not become durable: the core goes back to what is."""
+    def _write_failed(self, error: Exception) -> Unavailable:
+        """A turn did not become durable, or the index did not take it: the core goes back to what is."""
         if isinstance(error, DiskFull):
             self.note_full(error.message)
             last_id = self.core.state.last_id
             self._make_core(self.clock())
             self.core.state.last_id = max(last_id, self.core.state.last_id)
             return Unavailable(self.full or error.message)
-        return self.fail(error)
+        if isinstance(error, Error):
+            return self.fail(error)
+        # The log may hold what the index has missed. Going on would hide that for ever.
+        log.critical("a mistake in the program", exc_info=error)
+        text = f"a mistake in the program ({type(error).__name__}: {error})"
+        return self.fail(Error(f"{text}. Nothing is lost: start the server again."))
 
     def fail(self, error: Error) -> Unavailable:
         """Stop: nothing is done any more, until a restart or, if only the index failed, until there is

@@ -1,0 +1,23 @@
+"""Small limits, and silence, for simulated shards."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Thousands of disks fail here; nobody wants to read that."""
+    caplog.set_level(logging.CRITICAL + 1, "tstreams.server")
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a large server to happen, happens here with a few streams and records."""
+    monkeypatch.setattr("tstreams.core.state.STREAMS_CACHED_MAX", 1)
+    monkeypatch.setattr("tstreams.index.applier.STREAMS_CACHED_MAX", 1)
+    monkeypatch.setattr("tstreams.ledger.local.LARGE_GROUP_BYTES", 700)
+    monkeypatch.setattr("tstreams.server.shard._REPLAY_RECORDS", 3)
+    monkeypatch.setattr("tstreams.server.compactor.STEP_BYTES", 1000)
