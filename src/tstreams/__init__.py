@@ -10,12 +10,14 @@ with tstreams.connect("tcp://127.0.0.1:7070") as ts:      # or tstreams.embedded
 
 from __future__ import annotations
 
-from .client.blocking.client import Client, ClientStatistics, connect
+from . import aio
+from .client.blocking.client import Client, connect
 from .client.blocking.consumer import Consumer
 from .client.blocking.producer import Producer
 from .client.blocking.received import ReadTransaction
 from .client.blocking.transaction import Transaction
 from .client.config import ClientConfig, Tls
+from .client.statistics import ClientStatistics
 from .embedding import embedded
 from .errors import (
     AlreadyExists,
@@ -59,6 +61,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "__version__",
+    "aio",
     "connect",
     "embedded",
 ]

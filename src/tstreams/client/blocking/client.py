@@ -7,7 +7,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +24,7 @@ from ..rules.link import Link
 from ..rules.producer import open_producer
 from ..rules.reader import open_reader
 from ..rules.ticket import Steps
+from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
 from .producer import Producer
@@ -33,19 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientStatistics:
-    """What a client is doing."""
-
-    connection: moebius.ClientStatistics
-    requests_under_way: int
-    """Changes that have not been answered."""
-    bytes_under_way: int
-    """Item batches that have not been answered."""
-    agents: int
-    """Producers and consumers that are open."""
 
 
 class Client:

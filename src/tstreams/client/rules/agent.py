@@ -6,6 +6,8 @@ import logging
 import os
 import time
 import uuid
+from contextlib import suppress
+from functools import partial
 
 from ...errors import Error, InvalidState
 from ...limits import CLIENT_CLOSE_TIMEOUT_S
@@ -15,7 +17,7 @@ from .link import Link
 from .partitioning import chosen_partitions
 from .session import Session
 from .streams import get_stream, stream_of
-from .ticket import Steps, answer
+from .ticket import Steps, Ticket, answer
 
 log = logging.getLogger("tstreams.client")
 
@@ -58,6 +60,11 @@ class Agent:
         except Error as error:
             log.debug("%s %r could not say goodbye: %s", self.kind, self.name, error)
 
+    def abandon(self) -> None:
+        """Give the name back without waiting: nobody will use it."""
+        self.closed = True
+        _dismiss(self.session, self.id)
+
 
 def forked(what: str) -> InvalidState:
     """The error for whatever is used in a child process."""
@@ -79,5 +86,21 @@ def open_agent(
     else:
         check_name(stream)
     session = yield from link.session(link.shard_of(stream))
-    opened = yield from answer(session.start(OpenAgent, kind, stream, name), AgentOpened)
+    ticket = session.start(OpenAgent, kind, stream, name)
+    try:
+        opened = yield from answer(ticket, AgentOpened)
+    except BaseException:
+        ticket.add_callback(partial(_dismiss_orphan, session))
+        raise
     return Agent(session, kind, name, opened)
+
+
+def _dismiss_orphan(session: Session, ticket: Ticket) -> None:
+    """An agent was made, and nobody waited for it."""
+    if ticket.error is None:
+        _dismiss(session, ticket.reply(AgentOpened).agent)
+
+
+def _dismiss(session: Session, agent: int) -> None:
+    with suppress(Error):  # the session is over, and the agent with it
+        session.start(CloseAgent, agent)

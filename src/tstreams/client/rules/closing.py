@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...errors import Error, Expired, Fenced, InvalidState, Unavailable
 from ...model import TransactionState
@@ -10,7 +11,7 @@ from ...protocol import CancelTransactions, Commit, Done, ReadPosition
 from .draft import Draft
 from .failures import is_session_end, transaction_in
 from .session import Session
-from .ticket import Steps, answer
+from .ticket import Steps, Ticket, answer
 from .turns import Turns
 
 
@@ -35,7 +36,8 @@ def commit(
     """Checkpoint prepared transactions and readers' positions, all or nothing.
 
     Nothing is checkpointed before all its batches have arrived. What the producer begins meanwhile waits
-    for its turn, so that things take effect in the order in which they were asked for.
+    for its turn, so that things take effect in the order in which they were asked for. Whoever is
+    interrupted before the request left leaves the transactions open; after that, the answer ends them.
     """
     try:
         yield from turns.enter()
@@ -51,9 +53,23 @@ def commit(
         raise
     try:
         yield from answer(ticket, Done)
-    except BaseException as error:
+    except Error as error:
         _refused(drafts, error, sent=True)
         raise
+    except BaseException:
+        for draft in drafts:
+            draft.entrust()
+        ticket.add_callback(partial(_answered, drafts))
+        raise
+    for draft in drafts:
+        draft.checkpointed()
+
+
+def _answered(drafts: Sequence[Draft], ticket: Ticket) -> None:
+    """The answer to a checkpoint for which nobody waits any more."""
+    if ticket.error is not None:
+        _refused(drafts, ticket.error, sent=True)
+        return
     for draft in drafts:
         draft.checkpointed()
 

@@ -81,7 +81,11 @@ def cut(data: memoryview, sizes: list[int]) -> Iterator[Buffer]:
 def deliveries(source: Source, ticket: Ticket) -> Steps[list[Delivery]]:
     """Wait for the answer to a `Fetch`."""
     if not ticket.ended:
-        yield ticket
+        try:
+            yield ticket
+        except BaseException:
+            source.link.cancel(ticket)
+            raise
     return unpack(source, ticket)
 
 

@@ -6,10 +6,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import moebius
 
@@ -278,13 +277,35 @@ class Producer:
             raise
         return draft
 
+    def commit_long(self, draft: Draft) -> Steps[int]:
+        """Its end: the id. If that fails it must not stay open, because nobody else knows of it."""
+        try:
+            yield from self.commit_one(draft)
+        except BaseException:
+            self.abandon(draft)
+            raise
+        return draft.id
+
+
+class Promise(Protocol):
+    """A future of either kind. One whose user has lost interest is done already."""
+
+    def done(self) -> bool:
+        """Whether nothing can be put into it any more."""
+
+    def set_result(self, result: int, /) -> None:
+        """It is the id of a transaction."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It failed."""
+
 
 class InstantSink:
     """Puts the id of an instant transaction into a future. A moebius sink; without a future, for nobody."""
 
     __slots__ = ("future", "number", "session", "size")
 
-    def __init__(self, future: Future[int] | None) -> None:
+    def __init__(self, future: Promise | None) -> None:
         self.future = future
         self.session: Session | None = None
         self.number = self.size = 0
@@ -297,7 +318,7 @@ class InstantSink:
         session = self.session
         assert session is not None
         session.answered(self.number, self.size, None)
-        if self.future is None:
+        if self.future is None or self.future.done():
             return
         reply = decode_reply(parts[0]) if parts else None
         if isinstance(reply, Done):
@@ -311,5 +332,5 @@ class InstantSink:
         session = self.session
         assert session is not None
         session.answered(self.number, self.size, failure)
-        if self.future is not None:
+        if self.future is not None and not self.future.done():
             self.future.set_exception(failure)

@@ -46,7 +46,11 @@ def open_reader(
     chosen = listed(partitions)
     agent = yield from open_agent(link, "reader", stream, name, chosen)
     # After the name was taken: whoever had it before cannot move the offset any more.
-    positions = yield from _positions(agent)
+    try:
+        positions = yield from _positions(agent)
+    except BaseException:
+        agent.abandon()
+        raise
     saved = dict(positions.saved) if resume else {}
     starts = Starts(positions)
     cursors = []
@@ -66,6 +70,15 @@ def check_offset(offset: Offset) -> Offset:
             f"an offset is made with Offset.oldest(), newest(), at() or after(), not {offset!r}"
         )
     return offset
+
+
+def check_wait(seconds: float | None, what: str) -> float | None:
+    """How long to wait: a number of seconds from 0 on, or None for ever."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise BadRequest(f"{what} is a number of seconds, not {seconds!r}")
+    return float(seconds)
 
 
 def _positions(agent: Agent) -> Steps[Positions]:
@@ -302,8 +315,13 @@ class Reader:
             marks = self.marks()
             positions = self.positions_of(marks)
             ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
+
+        def note(ticket: Ticket) -> None:  # also if nobody waits for the answer any more
+            if ticket.error is None:
+                self.saved(marks)
+
+        ticket.add_callback(note)
         yield from answer(ticket, Done)
-        self.saved(marks)
 
     def rewind(self) -> None:
         """Back to the last checkpoint in all partitions."""

@@ -118,6 +118,11 @@ class Ticket:
             callback(self)
 
 
+PAUSE = Ticket()
+"""Yielded after work that took a while, to wait for nothing: an event loop may let others go first."""
+PAUSE.end()
+
+
 @dataclass(frozen=True, slots=True)
 class AnyOf:
     """Wait until one of these has ended, or the time is over."""
