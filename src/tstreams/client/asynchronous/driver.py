@@ -84,8 +84,14 @@ class Driver:
                 else:
                     future.set_exception(error)
             else:
-                # Never at once: whoever ends a ticket may hold a lock that the operation needs.
-                _Alarm(self._loop, target, lambda: self._loop.call_soon(resume))
+                # An answer comes from the connection, and futures end in the order of the answers. Whoever
+                # ends another ticket may hold a lock that the operation needs: never at once, then.
+                is_answer = isinstance(target, Ticket) and target.session is not None
+                _Alarm(
+                    self._loop,
+                    target,
+                    resume if is_answer else lambda: self._loop.call_soon(resume),
+                )
 
         resume()
         return future
