@@ -19,17 +19,19 @@ from .client.asynchronous.client import Client, connect
 from .client.asynchronous.consumer import Consumer, Reading
 from .client.asynchronous.opening import Opening
 from .client.asynchronous.producer import Producer
-from .client.asynchronous.received import ReadTransaction
+from .client.asynchronous.received import ItemIterator, ReadTransaction, ReceivedItems
 from .client.asynchronous.transaction import Transaction
 from .embedding import embedded_aio as embedded
 
 __all__ = [
     "Client",
     "Consumer",
+    "ItemIterator",
     "Opening",
     "Producer",
     "ReadTransaction",
     "Reading",
+    "ReceivedItems",
     "Transaction",
     "connect",
     "embedded",

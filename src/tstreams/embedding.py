@@ -61,8 +61,8 @@ async def _open(config: ClientConfig, server: _Server) -> AsyncClient:
     loop = asyncio.get_running_loop()
 
     async def stop() -> None:
-        # Begun before anything is awaited: it takes place also if this task is cancelled.
-        await loop.run_in_executor(None, server.stop)
+        # It takes place also if this task is cancelled, whether or not a thread has begun with it.
+        await asyncio.shield(loop.run_in_executor(None, server.stop))
 
     try:
         await loop.run_in_executor(None, server.start)
