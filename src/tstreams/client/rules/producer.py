@@ -130,11 +130,19 @@ class Producer:
         if ticket.error is None:
             self._drop(ticket.reply(Done).id)
 
-    def _drop(self, transaction_id: int) -> None:
+    def _drop(self, transaction_id: int, draft: Draft | None = None) -> None:
         """Cancel a transaction that nobody will miss, without waiting, however long it takes."""
+
+        def note(ticket: Ticket) -> None:
+            if draft is not None and ticket.error is None:
+                draft.close(TransactionState.CANCELLED)
+
         agent = self.agent
         with suppress(Error):  # the session is over, and the transaction with it
-            agent.session.start(CancelTransactions, [agent.id], [transaction_id], timeout_s=None)
+            ticket = agent.session.start(
+                CancelTransactions, [agent.id], [transaction_id], timeout_s=None
+            )
+            ticket.add_callback(note)
 
     def forget(self, draft: Draft) -> None:
         """A transaction is not open any more."""
@@ -186,7 +194,7 @@ class Producer:
     def abandon(self, draft: Draft) -> None:
         """A checkpoint failed, and nobody will try again: if it is open, it must not stay so."""
         draft.abandon()
-        self._drop(draft.id)
+        self._drop(draft.id, draft)
 
     def close(self, until: float | None = None) -> Steps[None]:
         """Cancel what is open and give the name back. What was submitted before takes effect before."""

@@ -134,7 +134,7 @@ async def test_what_was_sent_into_a_transaction_stays_in_it(
     ts: aio.Client, clicks: str, late: bool
 ) -> None:
     """A cancelled send has taken its items: none is lost, and none is there twice."""
-    items = [b"%02d" % number * 10 * KIB for number in range(60)]
+    items = [b"%02d" % number * 100 * KIB for number in range(50)]  # more than may be under way
     for point in range(ENOUGH):
         txn = await (await ts.producer(clicks)).open(0)
         reached = await interrupted(txn.send_many(items), point, late)

@@ -202,6 +202,23 @@ async def test_closing_at_the_same_time(node: Node) -> None:
     await ts.close()
 
 
+async def test_room_in_the_window_is_given_back(ts: aio.Client, clicks: str) -> None:
+    producer, consumer = await ts.producer(clicks), await ts.consumer(clicks)
+    batch = [b"x" * MIB] * 8
+    tasks = [asyncio.create_task(producer.instant(batch, 0)) for _ in range(16)]
+    await eventually(lambda: ts.statistics().bytes_under_way > 16 * MIB)
+    for task in tasks[::2]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(it, int) for it in results[1::2])
+    await eventually(lambda: ts.statistics().requests_under_way == 0)
+    assert ts.statistics().bytes_under_way == 0
+    await producer.instant([b"last"], 0)
+    seen = await all_items(consumer)
+    assert seen[-1] == [b"last"]
+    assert 8 <= len(seen) - 1 <= 16
+
+
 # Futures.
 
 
