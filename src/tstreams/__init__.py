@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from .client.blocking.client import Client, ClientStatistics, connect
 from .client.blocking.consumer import Consumer
+from .client.blocking.group import CheckpointGroup
 from .client.blocking.producer import Producer
 from .client.blocking.received import ReadTransaction
+from .client.blocking.subscriber import Subscriber, SubscriberStatistics
 from .client.blocking.transaction import Transaction
 from .client.config import ClientConfig, Tls
+from .client.rules.processing import Processed
 from .embedding import embedded
 from .errors import (
     AlreadyExists,
@@ -37,6 +40,7 @@ from .version import __version__
 __all__ = [
     "AlreadyExists",
     "BadRequest",
+    "CheckpointGroup",
     "Client",
     "ClientConfig",
     "ClientStatistics",
@@ -48,9 +52,12 @@ __all__ = [
     "InvalidState",
     "NotFound",
     "Offset",
+    "Processed",
     "Producer",
     "ReadTransaction",
     "Stream",
+    "Subscriber",
+    "SubscriberStatistics",
     "Timeout",
     "Tls",
     "TooLarge",

@@ -55,9 +55,9 @@ class Consumer:
 
     def get(self, partition: int, timeout: float | None = 0.0) -> ReadTransaction | None:
         """The next transaction of a partition; None if none is visible within `timeout` seconds."""
-        seconds = _seconds(timeout, "timeout")
-        wait_s = math.inf if seconds is None else seconds
-        return self._wrap(self._driver.run(self._rules.get(partition, wait_s)))
+        wait_s = seconds(timeout, "timeout")
+        steps = self._rules.get(partition, math.inf if wait_s is None else wait_s)
+        return self._wrap(self._driver.run(steps))
 
     def read(self, max_wait: float | None = None) -> Iterator[ReadTransaction]:
         """The transactions of all partitions, each partition in its order, as they become visible.
@@ -65,7 +65,7 @@ class Consumer:
         Ends when it has waited for `max_wait` seconds in vain; never, if that is None. Whoever leaves
         early loses nothing. While you work on one, the next are fetched.
         """
-        wait_s = _seconds(max_wait, "max_wait")
+        wait_s = seconds(max_wait, "max_wait")
         self._rules.agent.check()
         return self._read(wait_s)
 
@@ -142,7 +142,8 @@ class Consumer:
         return None if delivery is None else ReadTransaction(self._driver, delivery)
 
 
-def _seconds(value: float | None, what: str) -> float | None:
+def seconds(value: float | None, what: str) -> float | None:
+    """A time to wait; None is for ever."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
