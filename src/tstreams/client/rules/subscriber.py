@@ -215,7 +215,8 @@ class Subscriber:
         return fatal is not None and type(error) is type(fatal) and error.args == fatal.args
 
     def engine_ended(self) -> None:
-        """An engine calls no more."""
+        """An engine calls no more, and neither should the others."""
+        self._wake_all()
         with self._lock:
             self._alive -= 1
             if self._alive:
