@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -80,9 +81,10 @@ def test_a_group_checkpoint_under_way_counts_whole_or_not_at_all(
         assert reader.get(0, timeout=10) is not None
         txn = writer.open(0)
         txn.send(b"out")
-        checkpoint = ts._driver.spawn(group._rules.checkpoint())
-        newer = connect().consumer(clicks, "job")
-        error = checkpoint.exception(60)
+        with ThreadPoolExecutor(1) as pool:
+            checkpoint = pool.submit(group.checkpoint)
+            newer = connect().consumer(clicks, "job")
+            error = checkpoint.exception(60)
         moved = newer.position(0) is not None
         written = any(it.id == txn.id for it in ts.consumer("out").read(max_wait=0))
         assert (error is None) == written

@@ -19,9 +19,8 @@ def prepare(drafts: Sequence[Draft]) -> Steps[None]:
     try:
         for draft in drafts:
             yield from draft.flush()
-    except BaseException:
-        for draft in drafts:
-            draft.unseal()
+    except BaseException as error:
+        _refused(drafts, error)
         raise
 
 

@@ -116,7 +116,13 @@ class Inflow:
         feed = self._feed
         while feed is not None and feed.arrived:
             parts = feed.arrived.popleft()
-            found = unpack_parts(self._source, parts)
+            try:
+                found = unpack_parts(self._source, parts)
+            except Exception as error:
+                self._source.link.wire.cancel(feed.handle)
+                feed.arrived.clear()
+                feed.failure = Error(f"what the server sent cannot be read: {error}")
+                return
             used = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
             share = (used - sum(len(it.data) for it in found)) // max(1, len(found))
             self.held += used
@@ -158,15 +164,12 @@ class Inflow:
     def failure(self) -> Error | None:
         """Why the subscription broke, if it is for good; else a new one is due, after a while."""
         feed = self._feed
-        if feed is None or feed.failure is None:
+        if feed is None or feed.failure is None or feed.arrived:
             return None
+        self._feed = None
         error = self._agent.session.named(feed.failure)
         if not isinstance(error, Unavailable):
-            self.cancel()
             return error
-        if feed.arrived:
-            return None  # these first
-        self._feed = None
         now = time.monotonic()
         if now - feed.begun_at >= _STEADY_S:
             self._pause_s = 0.0

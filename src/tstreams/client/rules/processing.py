@@ -22,9 +22,10 @@ from .draft import Draft
 from .group import Group
 from .link import Link
 from .outbox import is_arrow
-from .partitioning import listed
+from .partitioning import chosen_partitions, listed
 from .producer import Producer, open_producer
-from .reader import Reader, open_reader
+from .reader import Reader, check_offset, open_reader
+from .streams import get_stream
 from .ticket import Steps
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = DELIVERIES = (
@@ -67,6 +68,8 @@ def open_processing(
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise BadRequest(f"a batch is a number of transactions, not {batch!r}")
     chosen = listed(partitions)
+    check_offset(start)
+    chosen_partitions((yield from get_stream(link, source)), chosen)  # a mistake must fence nobody
     # The producer first: once the reader has the name, whoever had it before can write nothing more.
     producer = yield from open_producer(link, sink, name, None, transaction_ttl, compression)
     try:

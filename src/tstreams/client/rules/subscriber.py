@@ -86,6 +86,7 @@ class Subscriber:
         self._alive = 0
         self._ended = Ticket()
         self._ended.end()
+        self._doom: Error | None = None
         self._fatal: Error | None = None
         self._told = False
         self._ended_by_itself = False
@@ -102,7 +103,8 @@ class Subscriber:
             if self._run is not Run.STOPPED:
                 raise InvalidState(f"{self.agent.title} is {self._run.value}: it cannot be started")
             self._run = Run.RUNNING
-            self._fatal, self._told, self._ended_by_itself = None, False, False
+            self._doom = self._fatal = None
+            self._told = self._ended_by_itself = False
             self._alive, self._ended = self.engines, Ticket()
             self._inflow.held = 0
             self._inflow.begins_at = 0.0
@@ -246,9 +248,6 @@ class Subscriber:
         if self._run is not Run.RUNNING:
             return
         if inflow.has_news:
-            if (error := inflow.failure()) is not None:
-                self._end_by(error)
-                return
             for delivery, cost in inflow.receive():
                 place = self._places[delivery.entry.partition]
                 if place.failure is not None or place.lagging or delivery.id < place.fetch_id:
@@ -257,11 +256,19 @@ class Subscriber:
                     continue
                 place.put(delivery, cost)
                 self._places.line_up(place)
-            inflow.failure()  # if it broke after these, a new subscription is due
+            self._doom = inflow.failure()
+        if self._doom is not None:
+            # Who is fenced stops at once; else what came before the end is still handed out.
+            if isinstance(self._doom, Fenced) or not self._has_queued():
+                self._end_by(self._doom)
+            return
         if self._wasted > SUBSCRIBER_WINDOW_BYTES:
             self._stale = True
         if self._stale or (not inflow.is_open and time.monotonic() >= inflow.begins_at):
             self._subscribe()
+
+    def _has_queued(self) -> bool:
+        return bool(self._places.line) or any(it.place.queue for it in self._handlings)
 
     def _subscribe(self) -> None:
         """Ask for what comes next in each partition that takes something."""
@@ -276,7 +283,7 @@ class Subscriber:
     def _retry_s(self) -> float | None:
         """When to look again without having been woken."""
         begins_at = self._inflow.begins_at
-        if self._inflow.is_open or begins_at == float("inf"):
+        if self._inflow.is_open or self._doom is not None or begins_at == float("inf"):
             return None
         return max(0.0, begins_at - time.monotonic())
 
