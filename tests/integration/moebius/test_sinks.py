@@ -119,6 +119,22 @@ def test_a_stream_into_a_sink_comes_as_its_credit_allows() -> None:
         assert heard == ["item"] * 95 + ["done"]
 
 
+def test_credit_that_is_granted_before_there_is_a_connection_counts() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    with Server(make_router(), address).in_thread():
+        client = moebius.connect(address)
+    eventually(lambda: client.state is moebius.State.RECONNECTING)
+    sink = Sink()
+    pending = client.begin(sink, "count", (b"100",), credit=1)
+    client.grant(pending, 1_000_000)
+    with Server(make_router(), address).in_thread():
+        heard = [sink.heard.get(timeout=20)[0] for _ in range(101)]
+        assert heard == ["item"] * 100 + ["done"]
+        client.close()
+
+
 def test_the_asyncio_client_grants_credit_too() -> None:
     async def main(address: str) -> None:
         async with aio.connect(address) as client:
