@@ -13,10 +13,13 @@ from __future__ import annotations
 from . import aio
 from .client.blocking.client import Client, connect
 from .client.blocking.consumer import Consumer
+from .client.blocking.group import CheckpointGroup
 from .client.blocking.producer import Producer
 from .client.blocking.received import ReadTransaction
+from .client.blocking.subscriber import Subscriber, SubscriberStatistics
 from .client.blocking.transaction import Transaction
 from .client.config import ClientConfig, Tls
+from .client.rules.processing import Processed
 from .client.statistics import ClientStatistics
 from .embedding import embedded
 from .errors import (
@@ -39,6 +42,7 @@ from .version import __version__
 __all__ = [
     "AlreadyExists",
     "BadRequest",
+    "CheckpointGroup",
     "Client",
     "ClientConfig",
     "ClientStatistics",
@@ -50,9 +54,12 @@ __all__ = [
     "InvalidState",
     "NotFound",
     "Offset",
+    "Processed",
     "Producer",
     "ReadTransaction",
     "Stream",
+    "Subscriber",
+    "SubscriberStatistics",
     "Timeout",
     "Tls",
     "TooLarge",

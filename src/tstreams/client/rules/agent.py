@@ -34,15 +34,18 @@ class Agent:
         self.id = opened.agent
         self.stream: Stream = stream_of(opened.stream)
         self.stream_id = opened.stream.id
+        self.title = f"{kind} {name!r} of stream {self.stream.name!r}"
+        """What errors call it."""
         self.closed = False
         self._pid = _getpid()
+        session.titles[self.id] = self.title
 
     def check(self) -> None:
         """Refuse to be used after it was closed, or in a process that was forked off."""
         if self.closed or self._pid != _getpid():
             if self._pid != _getpid():
-                raise forked(f"{self.kind} {self.name!r}")
-            raise InvalidState(f"{self.kind} {self.name!r} is closed: make a new one")
+                raise forked(self.title)
+            raise InvalidState(f"{self.title} is closed: make a new one")
 
     @property
     def is_foreign(self) -> bool:
@@ -52,13 +55,15 @@ class Agent:
     def leave(self, until: float) -> Steps[None]:
         """Give the name back. The server is told if it can be reached in time; it finds out by itself."""
         timeout_s = min(CLIENT_CLOSE_TIMEOUT_S, until - time.monotonic())
-        if timeout_s <= 0:
-            return
         try:
+            if timeout_s <= 0:
+                return
             ticket = self.session.start(CloseAgent, self.id, timeout_s=timeout_s)
             yield from answer(ticket, Done)
         except Error as error:
-            log.debug("%s %r could not say goodbye: %s", self.kind, self.name, error)
+            log.debug("%s could not say goodbye: %s", self.title, error)
+        finally:
+            self.session.titles.pop(self.id, None)
 
     def abandon(self) -> None:
         """Give the name back without waiting: nobody will use it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...errors import Error, Expired, Fenced, InvalidState, Unavailable
+from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
 from ...model import TransactionState
 from ...protocol import CancelTransactions, Commit, Done, ReadPosition
 from .draft import Draft
@@ -20,15 +20,14 @@ def prepare(drafts: Sequence[Draft]) -> Steps[None]:
     try:
         for draft in drafts:
             yield from draft.flush()
-    except BaseException:
-        for draft in drafts:
-            draft.unseal()
+    except BaseException as error:
+        _refused(drafts, error)
         raise
 
 
 def commit(
     session: Session,
-    turns: Turns,
+    turns: Sequence[Turns],
     agents: list[int],
     drafts: Sequence[Draft],
     positions: Sequence[ReadPosition] = (),
@@ -39,15 +38,19 @@ def commit(
     for its turn, so that things take effect in the order in which they were asked for. Whoever is
     interrupted before the request left leaves the transactions open; after that, the answer ends them.
     """
+    entered: list[Turns] = []
     try:
-        yield from turns.enter()
         try:
+            for turn in turns:
+                yield from turn.enter()
+                entered.append(turn)
             for draft in drafts:
                 yield from draft.settle()
             ids = [draft.id for draft in drafts]
             ticket = session.start(Commit, agents, ids, list(positions))
         finally:
-            turns.leave()
+            for turn in entered:
+                turn.leave()
     except BaseException as error:
         _refused(drafts, error)
         raise
@@ -83,9 +86,12 @@ def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) 
     if is_session_end(error):
         for draft in drafts:
             draft.close(TransactionState.INVALID)
-    elif isinstance(error, Fenced) and len({draft.producer for draft in drafts}) == 1:
+    elif isinstance(error, Fenced | NotFound):
         for draft in drafts:
-            draft.close(TransactionState.CANCELLED)
+            if _has_ended(draft, error):
+                draft.close(TransactionState.CANCELLED)
+            else:
+                draft.unseal()
     else:
         guilty = drafts[0].id if len(drafts) == 1 else transaction_in(error)
         for draft in drafts:
@@ -94,6 +100,11 @@ def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) 
                 draft.close(TransactionState.INVALID)
             elif draft.id == guilty and isinstance(error, InvalidState):
                 draft.vanished()
+
+
+def _has_ended(draft: Draft, error: Error) -> bool:
+    """Whether a transaction ended when its producer lost its name or its stream."""
+    return error.message.startswith(draft.producer.agent.title) or draft.id == transaction_in(error)
 
 
 def cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...limits import FETCH_BYTES_FIRST
 from ...model import ID_MAX, IDS_PER_MS, Anchor, Offset
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _NOTHING: deque[Any] = deque()
 """Stands for a queue where there is none: of many partitions few have one, and a deque is large."""
 
+
+Start: TypeAlias = tuple[int, int, int | None]
+"""Where a reader begins: a partition, the first id to read, and what its position is there."""
 
 NEVER = -1
 """For `Cursor.refill_at`: the last answer was not full, so there is nothing to ask for ahead."""

@@ -18,6 +18,7 @@ from ...limits import TRANSACTION_SENDS_MAX
 from ...model import NEXT_STATES, TransactionState
 from ...protocol import SendItems
 from .failures import is_session_end
+from .handling import at_hand
 from .outbox import Outbox, is_arrow
 from .ticket import PAUSE, Steps, Ticket
 from .turns import Turns
@@ -40,6 +41,8 @@ class Draft:
         self.id = transaction_id
         self.partition = partition
         self.state = TransactionState.OPENED
+        self.handling = at_hand()
+        """The callback that it was opened in, if it was."""
         self._lock = threading.Lock()
         self._outbox = Outbox(producer.codec, producer.schema)
         self._turns = Turns()

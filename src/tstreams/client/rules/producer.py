@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
@@ -156,7 +156,7 @@ class Producer:
         self.agent.check()
         drafts = self._claim(partition)
         yield from closing.prepare(drafts)
-        yield from closing.commit(self.agent.session, self.turns, [self.agent.id], drafts)
+        yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], drafts)
 
     def cancel(self, partition: int | None = None) -> Steps[None]:
         """Cancel all open transactions, or those of a partition."""
@@ -166,16 +166,16 @@ class Producer:
             yield from closing.cancel(self.agent.session, self.agent.id, drafts)
 
     def _claim(self, partition: int | None) -> list[Draft]:
-        """The open transactions that nobody else is closing."""
-        if partition is not None:
-            self.partitioner.check(partition)
+        if partition is None:
+            return self.claim(lambda draft: True)
+        self.partitioner.check(partition)
+        return self.claim(lambda draft: draft.partition == partition)
+
+    def claim(self, is_wanted: Callable[[Draft], bool]) -> list[Draft]:
+        """Seal the open transactions that are wanted, and that nobody else is closing."""
         with self._lock:
             drafts = list(self._open.values())
-        return [
-            draft
-            for draft in drafts
-            if (partition is None or draft.partition == partition) and draft.try_seal()
-        ]
+        return [draft for draft in drafts if is_wanted(draft) and draft.try_seal()]
 
     def prepare_one(self, draft: Draft) -> Steps[None]:
         """The first half of a checkpoint of one transaction: what takes work."""
@@ -184,7 +184,7 @@ class Producer:
 
     def commit_one(self, draft: Draft) -> Steps[None]:
         """The second half: only waiting."""
-        yield from closing.commit(self.agent.session, self.turns, [self.agent.id], [draft])
+        yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], [draft])
 
     def cancel_one(self, draft: Draft) -> Steps[None]:
         """Cancel one transaction."""
@@ -336,9 +336,9 @@ class InstantSink:
 
     def fail(self, error: moebius.Error) -> None:
         """It failed."""
-        failure = translated(error)
         session = self.session
         assert session is not None
+        failure = session.named(translated(error))
         session.answered(self.number, self.size, failure)
         if self.future is not None and not self.future.done():
             self.future.set_exception(failure)

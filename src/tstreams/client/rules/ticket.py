@@ -72,7 +72,8 @@ class Ticket:
 
     def fail(self, error: moebius.Error) -> None:
         """The request failed."""
-        self._end((), translated(error))
+        failure = translated(error)
+        self._end((), failure if self.session is None else self.session.named(failure))
 
     # For the rules.
 
