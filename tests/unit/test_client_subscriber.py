@@ -44,7 +44,7 @@ class Bench:
         """Take one and let its callback return."""
         handling = self.take()
         self.rules.returned(handling)
-        return handling.place.partition, handling.delivery.id
+        return handling.place.partition, handling.id
 
     def again(self) -> Asked:
         """The next subscription, in the place of the one before."""
@@ -69,7 +69,7 @@ def test_it_asks_for_all_partitions_under_its_name(bench: Bench) -> None:
 def test_one_callback_of_a_partition_at_a_time(bench: Bench) -> None:
     bench.push((0, 10), (0, 11), (1, 12))
     first, second = bench.take(), bench.take()
-    assert (first.delivery.id, second.delivery.id) == (10, 12)
+    assert (first.id, second.id) == (10, 12)
     assert bench.rules.try_take() is None
     bench.rules.returned(second)
     assert bench.rules.try_take() is None
@@ -206,12 +206,12 @@ def test_a_slow_partition_does_not_starve_the_others(bench: Bench) -> None:
     assert bench.wants() == {1: 1, 2: 1}
     bench.push((1, 20))
     idle.go_on()
-    assert idle.result.delivery.id == 20
+    assert idle.result.id == 20
     bench.rules.returned(idle.result)
     bench.rules.returned(slow)
     kept = [bench.took()[1]]
     while "Subscribe" not in bench.script.names and (found := bench.rules.try_take()):
-        kept.append(found.delivery.id)
+        kept.append(found.id)
         bench.rules.returned(found)
     assert kept == list(range(11, 11 + len(kept)))
     assert len(kept) < 8

@@ -24,6 +24,7 @@ from tstreams import (
 
 from .collecting import Collector
 from .conftest import Connect, eventually
+from .test_life import in_child
 
 
 @pytest.fixture
@@ -614,6 +615,33 @@ def test_a_callback_may_use_the_client(
         copied = [txn.items[0] for txn in ts.consumer("out").read(max_wait=2)]
     assert got.failures == []
     assert sorted(copied) == sorted(b"%d" % n for n in range(200))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_no_engines(ts: Client, clicks: str, got: Collector) -> None:
+    group = ts.checkpoint_group()
+    with ts.subscriber(clicks, **got.callbacks) as subscriber:
+        group.add(subscriber)
+
+        def child() -> None:
+            uses = (
+                subscriber.stop,
+                subscriber.start,
+                subscriber.wait,
+                subscriber.checkpoint,
+                group.checkpoint,
+                group.cancel,
+                ts.checkpoint_group,
+                lambda: ts.subscriber(clicks, **got.callbacks),
+            )
+            for use in uses:
+                with pytest.raises(InvalidState, match="fork"):
+                    use()
+            subscriber.close()
+
+        in_child(child)
+        ts.producer(clicks).instant([b"x"], partition=0)
+        got.wait_for(1)
 
 
 def test_a_subscriber_cannot_be_pickled(ts: Client, clicks: str, got: Collector) -> None:

@@ -176,7 +176,7 @@ class Subscriber:
             if self._rules.failed(handling, error):
                 error.add_note(
                     f"in the callback of {self._rules.agent.title}, for transaction "
-                    f"{handling.delivery.id} of partition {handling.place.partition}"
+                    f"{handling.id} of partition {handling.place.partition}"
                 )
                 self._report(error)
         else:

@@ -181,7 +181,7 @@ class Places:
             if place.is_moved and place is not here
         ]
         if at_hand is not None and not at_hand.dropped and self._owns(at_hand.place):
-            done = at_hand.delivery.id
+            done = at_hand.id
             marks.append((at_hand.place, done + 1, done))
         return marks
 

@@ -112,6 +112,7 @@ class Subscriber:
 
     def stop(self) -> Steps[None]:
         """Hand out nothing more, and wait for the callbacks to return; an engine does not wait."""
+        self._check_here()
         with self._lock:
             if self._run is Run.RUNNING:
                 self._finish()
@@ -123,6 +124,7 @@ class Subscriber:
 
     def wait(self, timeout_s: float | None) -> Steps[bool]:
         """Wait until no engine runs. Whether it is so."""
+        self._check_here()
         ended = self._ended
         if not ended.ended and not self.inside():
             yield AnyOf((ended,), timeout_s)
@@ -140,6 +142,11 @@ class Subscriber:
         yield from self.wait(max(0.0, until - time.monotonic()))
         self.agent.closed = True
         yield from self.agent.leave(until)
+
+    def _check_here(self) -> None:
+        """The engines are not in a child process: nobody would wake who waits for them there."""
+        if self.agent.is_foreign:
+            self.agent.check()
 
     @property
     def run(self) -> Run:
@@ -192,7 +199,7 @@ class Subscriber:
             if not handling.dropped:
                 self._returns += 1
                 handling.returned_as = self._returns
-                place.advance(handling.delivery.id)
+                place.advance(handling.id)
             if place.lagging and not place.queue:
                 place.lagging = False
                 self._stale = True  # it can keep up again
@@ -236,6 +243,7 @@ class Subscriber:
 
     def _release(self, handling: Handling) -> None:
         place = handling.place
+        handling.end()
         self._handlings.discard(handling)
         place.at_hand = None
         self._places.line_up(place)
