@@ -43,6 +43,7 @@ lint: setup  ## ruff, mypy --strict, import contracts
 	@$(BIN)/lint-imports --no-logo
 
 demo: setup  ## A short show of what there is
+	@$(BIN)/python examples/tstreams/show.py
 	@$(BIN)/python examples/moebius/show.py
 
 bench: setup  ## Every benchmark, with its peers

@@ -67,6 +67,8 @@ class Peer:
         "_gated",
         "_gated_bytes",
         "_greeted",
+        "_later_bytes_soon",
+        "_later_soon",
         "_ready",
         "_response_bytes_max",
         "_stopping",
@@ -114,6 +116,9 @@ class Peer:
         self.later = 0
         """Requests whose handlers returned `LATER` and have not answered yet."""
         self.later_bytes = 0
+        # Far below its limits nobody has to look whether a request is over them.
+        self._later_soon = self.limits.inflight_max // 2
+        self._later_bytes_soon = self.limits.inflight_bytes_max // 2
         self._commands = server.router.commands
         self._response_bytes_max = self.limits.frame_bytes_max - self.limits.header_bytes_max
         self._ready = self.admitted
@@ -158,6 +163,10 @@ class Peer:
         """Cancel the client's requests and close its connection."""
         self.lane.cancel_all(Cancelled(reason))
         self.link.close(reason)
+
+    def flush(self) -> None:
+        """Let the answers that wait for the end of the loop's turn go now."""
+        self.link.flush()
 
     @property
     def address(self) -> str:
@@ -237,7 +246,9 @@ class Peer:
         if command.pool is not None or (in_turn and lane.turn is not None):
             lane.take(command, call, parts, strategy)
             return
-        if self.later and lane.refused(call, parts):
+        if (
+            self.later >= self._later_soon or self.later_bytes > self._later_bytes_soon
+        ) and lane.refused(call, parts):
             return
         # Nobody has to wait: what finishes at once never becomes an activity.
         request = Request(self, call, parts)
@@ -263,15 +274,18 @@ class Peer:
     def postpone(self, request: Request) -> None:
         """A handler will answer later, unless it has done so already."""
         if request.unanswered:
+            size = 0
+            for part in request.parts:
+                size += len(part)
+            request.postponed_bytes = size
             self.later += 1
-            self.later_bytes += sum(map(len, request.parts))
-            request.postponed = True
+            self.later_bytes += size
 
     def no_longer_later(self, request: Request) -> None:
         """A request that was postponed is about to be answered."""
-        if request.postponed:
+        if request.postponed_bytes >= 0:
             self.later -= 1
-            self.later_bytes -= sum(map(len, request.parts))
+            self.later_bytes -= request.postponed_bytes
 
     def answer(self, request: Request, result: Any) -> None:
         """Send a request's last response: the handler's result, or just that there is no more."""

@@ -29,7 +29,7 @@ taken in order and answered together, without a task for each."""
 class Request:
     """One request: its payload, who sent it, and how much time is left for it."""
 
-    __slots__ = ("_call", "_open", "client", "expires_at", "parts", "postponed")
+    __slots__ = ("_call", "_open", "client", "expires_at", "parts", "postponed_bytes")
 
     def __init__(self, client: Peer, call: Call, parts: Parts) -> None:
         self.client = client
@@ -40,7 +40,8 @@ class Request:
         """When the caller stops waiting, on the clock of `time.monotonic`; None if it never does."""
         self._call = call
         self._open = True
-        self.postponed = False
+        self.postponed_bytes = -1
+        """Its size, once its answer was put off; -1 before."""
 
     @property
     def id(self) -> int:

@@ -43,6 +43,9 @@ class SimulatedFile:
         self.disk.step()
         del self.now[size:]
 
+    def allocate(self, size: int) -> None:
+        self.write([bytes(max(0, size - self.size()))], self.size())
+
     def size(self) -> int:
         return len(self.now)
 
@@ -93,8 +96,8 @@ class SimulatedFolder:
         self.files[new] = self.files.pop(old)
 
     def remove(self, names: Sequence[str]) -> None:
-        self.step()
         for name in names:
+            self.step()
             self.files.pop(name, None)
 
     def lose_power(self, seed: int) -> None:

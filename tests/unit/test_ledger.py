@@ -184,7 +184,7 @@ class CrashingLog(RuleBasedStateMachine):
         records = []
         for size in sizes:
             self.number += 1
-            records.append(b"%d:" % self.number + bytes(size))
+            records.append(b"%d:" % self.number * (1 + size // 4))
         self.log.append([[record] for record in records], 0)
         self.acknowledged += records
 
@@ -209,7 +209,7 @@ class CrashingLog(RuleBasedStateMachine):
         try:
             for _ in range(4):
                 self.number += 1
-                record = b"%d:" % self.number + bytes(size)
+                record = b"%d:" % self.number * (1 + size // 4)
                 self.unknown = [record]
                 self.log.append([[record]], 0)
                 self.acknowledged.append(record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import ssl
 import threading
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 import uvloop
 
+from .. import process
 from ..addresses import parse_address
 from ..errors import Closed, Error
 from ..limits import Limits
@@ -39,7 +39,7 @@ class _LoopThread:
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.pid = process.pid
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(
             target=self.loop.run_forever, name="moebius-client", daemon=True
@@ -50,7 +50,7 @@ class _LoopThread:
     def get(cls) -> _LoopThread:
         """The one of this process: a forked child gets its own."""
         with cls._lock:
-            if cls._instance is None or cls._instance.pid != os.getpid():
+            if cls._instance is None or cls._instance.pid != process.pid:
                 cls._instance = cls()
             return cls._instance
 
@@ -114,6 +114,9 @@ class Client:
         self._timeout_s = timeout
         self._outbox: deque[Callable[[], None]] = deque()
         self._posted = False
+        self._order = threading.Lock()
+        self._behind = 0
+        """Actions that were posted and are not done yet: requests must not overtake them."""
         self._io = _LoopThread.get()
         self._connection = self._io.run(self._open(settings, connect_timeout))
         self._exchange = self._connection.exchange
@@ -130,7 +133,7 @@ class Client:
 
     def close(self) -> None:
         """End every request with `Closed`, and the connection. May be called again."""
-        if self._io.pid == os.getpid():
+        if self._io.pid == process.pid:
             self._io.run(self._connection.close())
 
     def __enter__(self) -> Client:
@@ -257,7 +260,7 @@ class Client:
 
     def cancel(self, pending: Pending) -> None:
         """Stop a request that was begun with `begin`. Its sink hears no more."""
-        if self._io.pid == os.getpid():
+        if self._io.pid == process.pid:
             self._post(lambda: self._exchange.cancel(pending))
 
     def check_caller(self) -> None:
@@ -289,7 +292,7 @@ class Client:
         credit: int | None = None,
         one_way: bool = False,
     ) -> Pending:
-        if self._io.pid != os.getpid():
+        if self._io.pid != process.pid:
             raise Closed("this client was made before a fork: make a new one in the child process")
         pending = Pending(
             sink,
@@ -301,11 +304,18 @@ class Client:
             repeat=repeat,
             one_way=one_way,
         )
-        self._post(lambda: self._exchange.begin(pending))
+        with self._order:
+            if self._behind or not self._exchange.try_begin(pending):
+                self._post_in_order(lambda: self._exchange.begin(pending))
         return pending
 
     def _post(self, action: Callable[[], None]) -> None:
         """Do this on the I/O thread; many actions share one wake-up."""
+        with self._order:
+            self._post_in_order(action)
+
+    def _post_in_order(self, action: Callable[[], None]) -> None:
+        self._behind += 1
         self._outbox.append(action)
         if not self._posted:
             self._posted = True
@@ -319,6 +329,8 @@ class Client:
                 outbox.popleft()()
             except Exception:
                 log.exception("an action of a client failed")
+            with self._order:
+                self._behind -= 1
 
 
 connect = Client
@@ -366,7 +378,7 @@ class Stream:
         self._ended = True
         self._sink.events.put(None)  # wakes a thread that waits in `next`
         client, pending = self._client, self._pending
-        if not pending.ended and client._io.pid == os.getpid():
+        if not pending.ended and client._io.pid == process.pid:
             client._post(lambda: client._exchange.cancel(pending))
 
     def __enter__(self) -> Stream:

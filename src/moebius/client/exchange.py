@@ -5,13 +5,14 @@
                                     the link is lost, SENT goes back to WAITING if the request may
                                     be repeated, and else ends with `disconnected`.
 
-All methods belong to the thread of the connection's loop.
+All methods but `try_begin` belong to the thread of the connection's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,9 @@ from .states import State
 log = logging.getLogger("moebius.client")
 
 _NUMBER_MAX = 2**53
+_SHARED_TIMER_S = 5.0
+_SLOT_S = 0.25
+"""Deadlines farther away than the first are kept to within the second."""
 _TIMEOUT_S_MAX = 10 * 365 * 86_400.0
 
 
@@ -82,6 +86,7 @@ class Pending:
         "strategy",
         "timer",
         "waiting",
+        "watched_by",
     )
 
     def __init__(
@@ -115,6 +120,7 @@ class Pending:
         self.id = NO_RESPONSE
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
+        self.watched_by: set[Pending] | None = None
 
 
 class Exchange:
@@ -142,8 +148,12 @@ class Exchange:
         self._waiting: deque[Pending] = deque()
         self._waiting_live = 0
         self._sent: dict[int, Pending] = {}
+        self._watched: dict[int, set[Pending]] = {}
+        """Requests with distant deadlines, by the slot of time in which those lie."""
         self._last_id = 0
         self._closed: Error | None = None
+        self._lock = threading.Lock()
+        """Guards what `try_begin` looks at and changes. Sinks are never called under it."""
         self.refusal: Error | None = None
         """What the server said of the whole connection before it closed it."""
         self.calls = self.replies = self.items = self.failures = self.pushes = 0
@@ -173,18 +183,50 @@ class Exchange:
             self._fail(pending, TooLarge(text))
             return
         if pending.expires_at is not None:
-            delay_s = max(0.0, pending.expires_at - time.monotonic())
-            pending.timer = self._loop.call_later(delay_s, self._expire, pending)
-        if self._has_room() and not self._waiting_live:
-            self._transmit(pending)
-        elif self._waiting_live >= self._limits.waiting_max:
-            text = (
-                f"{self._waiting_live} requests wait for a connection or a place in flight already"
-            )
-            self._fail(pending, Overloaded(text))
-        else:
-            self._wait(pending)
-            self._waiting.append(pending)
+            self._watch(pending, pending.expires_at)
+        with self._lock:
+            waiting = self._waiting_live
+            if not waiting and self._has_room():
+                error = self._transmit(pending)
+            elif waiting < self._limits.waiting_max:
+                self._wait(pending)
+                self._waiting.append(pending)
+                return
+            else:
+                text = f"{waiting} requests wait for a connection or a place in flight already"
+                error = Overloaded(text)
+        self._transmitted(pending, error)
+
+    def try_begin(self, pending: Pending) -> bool:
+        """From any thread: send a request if that can be done at once. False: it was not begun.
+
+        The caller sees to it that no request which was handed to `begin` before is still to be begun.
+        Only a request that is alone is sent like this: of many, the loop's thread sends several at once,
+        which costs less in all.
+        """
+        with self._lock:
+            link = self._link
+            if (
+                link is None
+                or self._closed is not None
+                or self._sent
+                or self._waiting_live
+                or pending.one_way
+                or not self._has_room()
+                or sum(map(len, pending.parts)) > self._payload_bytes_max
+                or len(pending.parts) > self._limits.parts_max
+                or len(pending.command) > self._limits.command_chars_max
+            ):
+                return False
+            self._register(pending)
+            if not link.send_now(self._call(pending), pending.parts):
+                del self._sent[pending.id]
+                pending.id = NO_RESPONSE
+                return False
+            self.calls += 1
+        if pending.expires_at is not None:
+            self._watch_from_afar(pending, pending.expires_at)
+        return True
 
     def cancel(self, pending: Pending) -> None:
         """The caller has lost interest: stop the handler. The sink hears no more."""
@@ -201,9 +243,10 @@ class Exchange:
 
     def close(self, error: Error) -> None:
         """End every request with this error, now and from now on."""
-        self._closed = error
-        waiting, self._waiting = self._waiting, deque()
-        sent, self._sent = self._sent, {}
+        with self._lock:
+            self._closed = error
+            waiting, self._waiting = self._waiting, deque()
+            sent, self._sent = self._sent, {}
         for pending in (*sent.values(), *waiting):
             self._fail(pending, error)
 
@@ -212,9 +255,10 @@ class Exchange:
     def attach(self, link: Link, welcome: Welcome) -> None:
         """A connection is ready: send what waits."""
         assert not self._sent, "what the last link carried has ended or waits again"
-        self._link = link
-        self._inflight_max = max(1, welcome.inflight_max)
-        self._payload_bytes_max = welcome.frame_bytes_max - self._limits.header_bytes_max
+        with self._lock:
+            self._link = link
+            self._inflight_max = max(1, welcome.inflight_max)
+            self._payload_bytes_max = welcome.frame_bytes_max - self._limits.header_bytes_max
         self.writable()
 
     # From the link.
@@ -253,27 +297,31 @@ class Exchange:
 
     def writable(self) -> None:
         """The link has room again."""
-        while self._waiting and self._has_room():
-            pending = self._waiting.popleft()
-            if not pending.ended:
+        while self._waiting:
+            with self._lock:
+                if not self._has_room():
+                    return
+                pending = self._waiting.popleft()
+                if pending.ended:
+                    continue
                 pending.waiting = False
                 self._waiting_live -= 1
-                self._transmit(pending)
+                error = self._transmit(pending)
+            self._transmitted(pending, error)
 
     def lost(self, reason: str) -> None:
         """The link is gone. Repeatable requests wait for the next, first in order; the others end."""
-        self._link = None
-        sent, self._sent = self._sent, {}
-        again = []
+        with self._lock:
+            self._link = None
+            sent, self._sent = self._sent, {}
+            again = [pending for pending in sent.values() if pending.repeat]
+            for pending in again:
+                self._wait(pending)
+            self._waiting.extendleft(reversed(again))
         for pending in sent.values():
-            if pending.repeat:
-                again.append(pending)
-            else:
+            if not pending.repeat:
                 text = f"the connection broke while {pending.command!r} was under way: {reason}"
                 self._fail(pending, Disconnected(text))
-        for pending in again:
-            self._wait(pending)
-        self._waiting.extendleft(reversed(again))
         self._on_lost(reason)
 
     def statistics(self, state: State, connects: int) -> ClientStatistics:
@@ -301,24 +349,36 @@ class Exchange:
         link = self._link
         return link is not None and not link.blocked and len(self._sent) < self._inflight_max
 
-    def _transmit(self, pending: Pending) -> None:
-        assert self._link is not None
-        deadline_ms = 0
-        if pending.expires_at is not None:
-            deadline_ms = max(1, round((pending.expires_at - time.monotonic()) * 1000))
+    def _register(self, pending: Pending) -> None:
+        """Give a request its number, under the lock: it is about to be sent."""
         if not pending.one_way:
             if pending.id == NO_RESPONSE:
                 self._last_id += 1
                 pending.id = self._last_id
             self._sent[pending.id] = pending
-        call = Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
+
+    def _call(self, pending: Pending) -> Call:
+        deadline_ms = 0
+        if pending.expires_at is not None:
+            deadline_ms = max(1, round((pending.expires_at - time.monotonic()) * 1000))
+        return Call(pending.id, pending.command, deadline_ms, pending.credit, pending.strategy)
+
+    def _transmit(self, pending: Pending) -> Error | None:
+        """Send a request, under the lock; why it cannot be sent."""
+        assert self._link is not None
+        self._register(pending)
         try:
-            self._link.send(call, pending.parts)
+            self._link.send(self._call(pending), pending.parts)
         except Exception as error:  # nothing else may suffer from one request that cannot be sent
             self._sent.pop(pending.id, None)
-            self._fail(pending, BadRequest(f"{pending.command!r} cannot be sent: {error!r}"))
-            return
-        if pending.one_way:
+            return BadRequest(f"{pending.command!r} cannot be sent: {error!r}")
+        return None
+
+    def _transmitted(self, pending: Pending, error: Error | None) -> None:
+        """The rest of it, without the lock: what concerns the caller."""
+        if error is not None:
+            self._fail(pending, error)
+        elif pending.one_way:
             self._end(pending)
             pending.sink.done(None)
 
@@ -355,6 +415,39 @@ class Exchange:
         except Exception:
             log.exception("on_push failed")
 
+    def _watch(self, pending: Pending, expires_at: float) -> None:
+        """Have a request expire in time. Distant deadlines share a timer, and may be a little late: most
+        requests end long before, and a timer for each would cost as much as the request."""
+        delay_s = expires_at - time.monotonic()
+        if delay_s < _SHARED_TIMER_S:
+            pending.timer = self._loop.call_later(max(0.0, delay_s), self._expire, pending)
+            return
+        slot = int(expires_at / _SLOT_S) + 1
+        watched = self._watched.get(slot)
+        if watched is None:
+            watched = self._watched[slot] = set()
+            delay_s = slot * _SLOT_S - time.monotonic()
+            self._loop.call_later(delay_s, self._expire_slot, slot)
+        watched.add(pending)
+        pending.watched_by = watched
+
+    def _watch_from_afar(self, pending: Pending, expires_at: float) -> None:
+        """The same, from any thread."""
+        watched = self._watched.get(int(expires_at / _SLOT_S) + 1)
+        if watched is None:
+            self._loop.call_soon_threadsafe(self._watch_if_alive, pending, expires_at)
+        elif not pending.ended:
+            pending.watched_by = watched
+            watched.add(pending)
+
+    def _watch_if_alive(self, pending: Pending, expires_at: float) -> None:
+        if not pending.ended:
+            self._watch(pending, expires_at)
+
+    def _expire_slot(self, slot: int) -> None:
+        for pending in list(self._watched.pop(slot)):
+            self._expire(pending)
+
     def _expire(self, pending: Pending) -> None:
         if pending.ended:
             return
@@ -384,6 +477,9 @@ class Exchange:
             self._waiting_live -= 1
             if len(self._waiting) > 2 * self._waiting_live + 100:
                 self._waiting = deque(it for it in self._waiting if not it.ended)
-        if pending.timer is not None:
+        if pending.watched_by is not None:
+            pending.watched_by.discard(pending)
+            pending.watched_by = None
+        elif pending.timer is not None:
             pending.timer.cancel()
             pending.timer = None

@@ -100,6 +100,13 @@ class InprocLink:
             if self.receiver is not None:
                 self.receiver.writable()
 
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """Only the loop's own thread sends here."""
+        return False
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
     def buffered_bytes(self) -> int:
         """Bytes that the other end has not taken."""
         return self.other._inbox_bytes

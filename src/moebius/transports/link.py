@@ -53,6 +53,12 @@ class Link(Protocol):
     def send(self, header: Header, parts: Parts) -> None:
         """Queue a message; messages of one wake-up leave together. Ignored once the link is gone."""
 
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """From any thread: send a message if nothing is before it. False: nothing was sent."""
+
+    def flush(self) -> None:
+        """Let what is queued go now, and not at the end of the loop's turn."""
+
     def buffered_bytes(self) -> int:
         """Bytes queued that the peer has not taken."""
 

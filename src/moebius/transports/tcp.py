@@ -234,6 +234,15 @@ class StreamLink(asyncio.BufferedProtocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """Only the loop's own thread sends here; a client's end is a `DialledLink`."""
+        return False
+
+    def flush(self) -> None:
+        """Write what is queued, unless a read is being worked on: it leaves at the end of that."""
+        if not self._reading and self._out:
+            self._flush()
+
     def _flush(self) -> None:
         self._flushing = False
         out, self._out = self._out, []
@@ -308,6 +317,81 @@ class StreamLink(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
+class DialledLink(StreamLink):
+    """A client's end: other threads may send too.
+
+    A thread that sends by itself need not wait until the loop's thread is woken and has the interpreter:
+    requests leave while the next ones are made.
+
+    Invariant: whatever is written, by the loop's transport or by `send_now`, is written under `_lock`;
+    `send_now` writes only while nothing waits in `_out` or in the transport, so messages keep their order.
+    """
+
+    __slots__ = ("_descriptor", "_lock")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        transport_name: str,
+        on_open: Callable[[StreamLink], Receiver | None],
+    ) -> None:
+        super().__init__(loop, limits, transport_name, on_open)
+        self._lock = threading.Lock()
+        self._descriptor = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        if transport.get_extra_info("sslcontext") is None:
+            # One of our own: the transport closes its descriptor before we hear of it, and another
+            # thread must not write to whatever has got the number since.
+            self._descriptor = os.dup(transport.get_extra_info("socket").fileno())
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+        super().connection_lost(exc)
+
+    def send(self, header: Header, parts: Parts) -> None:
+        """Queue a message."""
+        with self._lock:
+            super().send(header, parts)
+
+    def _flush(self) -> None:
+        with self._lock:
+            super()._flush()
+
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """Write a message from this thread, whichever it is, if nothing is before it."""
+        with self._lock:
+            transport = self._transport
+            if (
+                self._descriptor < 0
+                or transport is None
+                or self._closing
+                or self._out
+                or self.blocked
+                or transport.get_write_buffer_size()
+            ):
+                return False
+            buffers = encode_frame(encode(header), parts)
+            try:
+                written = os.writev(self._descriptor, buffers)
+            except OSError:  # no room, or the connection is broken: the loop will find out
+                return False
+            if written < sum(map(len, buffers)):
+                rest = b"".join(buffers)[written:]
+                self._out.append(rest)
+                self._out_bytes += len(rest)
+                self._flushing = True
+                self._loop.call_soon_threadsafe(self._flush)
+            return True
+
+
 class StreamListener:
     """A listening socket."""
 
@@ -370,12 +454,12 @@ async def dial(
     limits: Limits,
     tls: ssl.SSLContext | None,
     on_open: Callable[[StreamLink], Receiver],
-) -> StreamLink:
+) -> DialledLink:
     """Connect to a server."""
     loop = asyncio.get_running_loop()
 
-    def link() -> StreamLink:
-        return StreamLink(loop, limits, address.transport.value, on_open)
+    def link() -> DialledLink:
+        return DialledLink(loop, limits, address.transport.value, on_open)
 
     if address.transport is Transport.IPC:
         host = "localhost" if tls else None

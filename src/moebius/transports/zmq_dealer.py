@@ -152,6 +152,13 @@ class DealerLink:
                 else:
                     self.abort("the connection to the server broke")
 
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """Only the loop's own thread sends here."""
+        return False
+
+    def flush(self) -> None:
+        """ZeroMQ sends by itself."""
+
     def buffered_bytes(self) -> int:
         """Bytes that ZeroMQ refused so far."""
         return self._outbox_bytes

@@ -116,6 +116,13 @@ class RouterLink:
         self.blocked_since = None
         self.receiver.writable()
 
+    def send_now(self, header: Header, parts: Parts) -> bool:
+        """Only the loop's own thread sends here."""
+        return False
+
+    def flush(self) -> None:
+        """ZeroMQ sends by itself."""
+
     def buffered_bytes(self) -> int:
         """Bytes that may wait: what ZeroMQ refused, and all that was sent since we last heard of the
         client. ZeroMQ does not tell how much of it is still queued; a client that speaks has read."""

@@ -14,7 +14,7 @@ from ..items import Buffer
 
 _BUFFERS_PER_WRITE = 1000
 """The kernel takes 1024 buffers in one call."""
-_JOIN_BELOW_BYTES = 256 * 1024
+_JOIN_BELOW_BYTES = 64 * 1024
 """Below this, one copy is cheaper than many buffers."""
 
 
@@ -32,6 +32,9 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
+
+    def allocate(self, size: int) -> None:
+        """Have the file's blocks up to `size` found and set aside; they read as zeros."""
 
     def size(self) -> int:
         """Its length in bytes."""
@@ -102,6 +105,10 @@ class RealFile:
     def truncate(self, size: int) -> None:
         """Cut the file."""
         os.ftruncate(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        """Set blocks aside, without writing to them."""
+        os.posix_fallocate(self._descriptor, 0, size)
 
     def size(self) -> int:
         """Its length in bytes."""

@@ -6,6 +6,7 @@ import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..errors import Corrupt, InvalidState
 from ..limits import KIB, MIB
@@ -40,6 +41,9 @@ enough that there are few of them: a terabyte is 16 000 files."""
 
 SPARE_BYTES_MIN = 1 * MIB
 """The smallest file that is prepared for a ledger: an idle server takes little room."""
+
+LARGE_GROUP_BYTES = 32 * KIB
+"""From this size on, on average, writing a ledger's file twice costs more than the journal."""
 
 BUSY_MS = 10_000
 """A ledger that was full within this time is followed by one of twice the size."""
@@ -105,6 +109,9 @@ class LocalLog:
         """How much of the current ledger's file was prepared."""
         self._next_bytes = min(SPARE_BYTES_MIN, ledger_bytes)
         self._written_at_ms = 0
+        self._groups = 0
+        """Groups in the current ledger."""
+        self._groups_are_large = False
         try:
             self._open_list(applied)
         except BaseException:
@@ -119,6 +126,11 @@ class LocalLog:
             head = Head.decode(self._shelf.file(name).read(0, SECTOR_BYTES), name)
             self._list.append(_Ledger(head, 0))
         self._list.sort(key=lambda ledger: ledger.head.ledger_id)
+        taken, _ = split_position(applied)
+        if taken and all(ledger.head.ledger_id != taken for ledger in self._list):
+            raise Corrupt(
+                f"ledger {taken:x}, up to which the index has taken the log, is not there"
+            )
         for ledger, following in zip(self._list, self._list[1:], strict=False):
             ledger.size = self._file(ledger).size()
             if following.head.previous_id == ledger.head.ledger_id:
@@ -213,6 +225,7 @@ class LocalLog:
             raise self._fail(f"syncing ledger {ledger_id:x} failed", error) from error
         current.size = end
         self._written_at_ms = now_ms
+        self._groups += 1
         return [position_of(ledger_id, offset) for offset in offsets]
 
     def _is_full(self, current: _Ledger, now_ms: int) -> bool:
@@ -245,16 +258,21 @@ class LocalLog:
         """Have an empty file ready for the next ledger. May run in a thread beside `append`.
 
         A file whose blocks were written before needs no journal commit when it is synced: that makes
-        small groups half as fast again. How large it is follows the traffic: see `roll`.
+        small groups half as fast again. With large groups the disk has enough to do, and blocks are only
+        set aside. How large the file is follows the traffic: see `roll`.
         """
         if self._spare_bytes:
             return
         wanted = self._next_bytes
         file = self._folder.open(SPARE, create=True)
         try:
-            for offset in range(0, wanted, _SPARE_STEP_BYTES):
-                file.write([bytes(min(_SPARE_STEP_BYTES, wanted - offset))], offset)
-                file.sync()
+            if self._groups_are_large:
+                file.truncate(0)
+                file.allocate(wanted)
+            else:
+                for offset in range(0, wanted, _SPARE_STEP_BYTES):
+                    file.write([bytes(min(_SPARE_STEP_BYTES, wanted - offset))], offset)
+                    file.sync()
             file.truncate(wanted)  # it may be there from before, and longer
         except OSError as error:
             if error.errno in _FULL:
@@ -304,6 +322,9 @@ class LocalLog:
             if error.errno in _FULL:
                 raise DiskFull(f"there is no room for another ledger: {error}") from error
             raise self._fail(f"beginning ledger {head.ledger_id:x} failed", error) from error
+        if last is not None and self._groups:
+            self._groups_are_large = last.size >= self._groups * LARGE_GROUP_BYTES
+        self._groups = 0
         self._prepared_bytes, self._spare_bytes = self._spare_bytes, 0
         before, self._current = self._current, file
         self._list.append(ledger)
@@ -420,11 +441,23 @@ class LocalLog:
         doomed = set(ledger_ids)
         if self._current is not None and self._list[-1].head.ledger_id in doomed:
             raise InvalidState(f"ledger {self._list[-1].head.ledger_id:x} is being written to")
+        for ledger, following in pairwise(self._list):
+            if following.head.ledger_id in doomed and ledger.head.ledger_id not in doomed:
+                self._settle_end(ledger)
         gone = [ledger for ledger in self._list if ledger.head.ledger_id in doomed]
         self._list = [ledger for ledger in self._list if ledger.head.ledger_id not in doomed]
         for ledger in gone:
             self._shelf.drop(ledger.name)
         self._folder.remove([ledger.name for ledger in gone])
+
+    def _settle_end(self, ledger: _Ledger) -> None:
+        """The head that says where this ledger ends is about to go: from now on its file must say it."""
+        file = self._file(ledger)
+        try:
+            file.truncate(ledger.size)
+            file.sync()
+        except OSError as error:
+            raise self._fail(f"cutting ledger {ledger.head.ledger_id:x} failed", error) from error
 
     def close(self) -> None:
         """Close all files. A writer that stops well cuts off what it had prepared."""

@@ -24,7 +24,7 @@ from .handlers import Handlers
 from .housekeeping import Housekeeping
 from .lock import DirectoryLock
 from .shard import Clock, Shard, system_clock
-from .storage import LocalStorage
+from .storage import LocalStorage, Storage
 
 log = logging.getLogger("tstreams.server")
 
@@ -44,12 +44,16 @@ class Node:
         listen: Sequence[str] | None = None,
         *,
         clock: Clock = system_clock,
+        storage: Callable[[Path, int], Storage] = LocalStorage,
     ) -> None:
+        """`storage` makes what a shard is kept in, of its folder and the bytes to be kept free on its
+        disk; tests let disks fail with it."""
         if not isinstance(config, Config):
             config = Config(data=Path(config))
         self.config = config
         self._listen = list(config.listen if listen is None else listen)
         self._clock = clock
+        self._storage = storage
         self._lock: DirectoryLock | None = None
         self._server: Server | None = None
         self._keepers: list[Housekeeping] = []
@@ -157,7 +161,7 @@ class Node:
         for number in SHARDS:
             shard = self.shards[number] = Shard(
                 number,
-                LocalStorage(config.data / f"shard-{number}", config.disk_reserve_bytes),
+                self._storage(config.data / f"shard-{number}", config.disk_reserve_bytes),
                 clock=self._clock,
                 ledger_bytes=config.ledger_bytes,
                 ledger_age_ms=round(config.ledger_age_s * 1000),

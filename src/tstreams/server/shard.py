@@ -335,6 +335,9 @@ class Shard:
                 request.answer(answer)
             else:
                 request.fail(wire_error(answer))
+        # Now, and not after the next requests have been read: their senders wait for these answers.
+        for client in {request.client for request, _ in answers}:
+            client.flush()
         for request, read in reads:
             if self.failed is None:
                 _answer_read(request, read)

@@ -145,9 +145,10 @@ class Visible:
             for number, it in enumerate(chosen):
                 try:
                     batches += self._payloads.read(it.places)
-                except Corrupt:
+                except Corrupt as error:
                     if number == 0:
-                        raise
+                        where = f"transaction {it.transaction} in partition {it.partition}"
+                        raise Corrupt(f"{where} cannot be read: {error.message}") from error
                     return chosen[:number], batches
             return chosen, batches
 

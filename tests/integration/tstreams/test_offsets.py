@@ -217,3 +217,20 @@ def test_an_agent_without_a_name_gets_one_of_its_own(ts: Client, clicks: str) ->
     first.instant([b"x"])
     second.instant([b"y"])
     assert ts.consumer(clicks).name != ts.consumer(clicks).name
+
+
+def test_a_checkpoint_saves_where_newest_was(ts: Client) -> None:
+    ts.create_stream("two", partitions=2)
+    producer = ts.producer("two")
+    with ts.consumer("two", name="c", start=Offset.newest()) as consumer:
+        read = producer.instant([b"read"], partition=0)
+        found = consumer.get(0, timeout=5)
+        assert found is not None
+        assert found.id == read
+        consumer.checkpoint()
+    missed = producer.instant([b"while nobody read"], partition=1)
+    with ts.consumer("two", name="c", start=Offset.newest()) as consumer:
+        found = consumer.get(1, timeout=5)
+        assert found is not None
+        assert found.id == missed
+        assert consumer.get(0) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from contextlib import suppress
 from functools import partial
+
+from moebius import process
 
 from ...errors import Error, InvalidState
 from ...limits import CLIENT_CLOSE_TIMEOUT_S
@@ -20,8 +21,6 @@ from .streams import get_stream, stream_of
 from .ticket import Steps, Ticket, answer
 
 log = logging.getLogger("tstreams.client")
-
-_getpid = os.getpid
 
 
 class Agent:
@@ -37,20 +36,20 @@ class Agent:
         self.title = f"{kind} {name!r} of stream {self.stream.name!r}"
         """What errors call it."""
         self.closed = False
-        self._pid = _getpid()
+        self._pid = process.pid
         session.titles[self.id] = self.title
 
     def check(self) -> None:
         """Refuse to be used after it was closed, or in a process that was forked off."""
-        if self.closed or self._pid != _getpid():
-            if self._pid != _getpid():
+        if self.closed or self._pid != process.pid:
+            if self._pid != process.pid:
                 raise forked(self.title)
             raise InvalidState(f"{self.title} is closed: make a new one")
 
     @property
     def is_foreign(self) -> bool:
         """Whether this process only inherited it."""
-        return self._pid != _getpid()
+        return self._pid != process.pid
 
     def leave(self, until: float) -> Steps[None]:
         """Give the name back. The server is told if it can be reached in time; it finds out by itself."""

@@ -35,9 +35,12 @@ class Place:
         "ready",
         "rewind_id",
         "rewind_position",
+        "unsaved",
     )
 
-    def __init__(self, partition: int, next_id: int, position: int | None) -> None:
+    def __init__(
+        self, partition: int, next_id: int, position: int | None, unsaved: bool = False
+    ) -> None:
         self.partition = partition
         self.next_id = next_id
         """Callbacks have returned for all before this id."""
@@ -55,11 +58,13 @@ class Place:
         """Whether the server sends nothing for it at present, because its callback is slow."""
         self.rewind_id = next_id
         self.rewind_position = position
+        self.unsaved = unsaved
+        """Whether not even where it began has been saved."""
 
     @property
     def is_moved(self) -> bool:
         """Whether there is something to checkpoint."""
-        return self.next_id != self.rewind_id
+        return self.unsaved or self.next_id != self.rewind_id
 
     def put(self, delivery: Delivery, cost: int) -> None:
         """Queue what came next."""
@@ -99,6 +104,7 @@ class Place:
     def saved(self, next_id: int, position: int | None) -> None:
         """A checkpoint of this has worked."""
         self.rewind_id, self.rewind_position = next_id, position
+        self.unsaved = False
 
     def rewind(self) -> int:
         """Back to the last checkpoint, or to where it began; the credit that was queued."""

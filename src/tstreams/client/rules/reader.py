@@ -72,9 +72,12 @@ def open_at(
     for partition in chosen_partitions(agent.stream, chosen):
         if partition in saved:
             at = saved[partition]
-            found.append((partition, at + 1, at or None))
+            found.append((partition, at + 1, at or None, False))
         else:
-            found.append((partition, *starts.of(start, partition)))
+            # Where "newest" was is known only now: the first checkpoint saves it, also where nothing
+            # was read. Else the next reader of this name would begin later, and miss what came between.
+            unsaved = start.anchor is not Anchor.OLDEST
+            found.append((partition, *starts.of(start, partition), unsaved))
     return agent, found
 
 

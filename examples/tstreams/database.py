@@ -1,0 +1,80 @@
+"""From a stream into a database, exactly once: the place in the stream is kept in the database.
+
+The rows and the id of the transaction they came from are written in one transaction of the database. So
+they are there together, or not at all, wherever the program dies. The consumer's own checkpoints are not
+needed for it.
+"""
+
+import contextlib
+import sqlite3
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tstreams
+from tstreams import Client, Offset
+
+
+class Crash(Exception):
+    """The program dies here, in the middle of its work."""
+
+
+def load(ts: Client, path: Path, crash_after: int | None = None) -> None:
+    """Read payments from where the database says, and add them up in it."""
+    with (
+        contextlib.closing(sqlite3.connect(path)) as database,
+        ts.consumer("payments", name="loader") as consumer,
+    ):
+        database.execute("create table if not exists total (account text primary key, cents int)")
+        database.execute("create table if not exists place (one int primary key, id int)")
+        row = database.execute("select id from place").fetchone()
+        database.commit()
+        consumer.seek(0, Offset.oldest() if row is None else Offset.after(row[0]))
+        for number, txn in enumerate(consumer.read(max_wait=0.2)):
+            for item in txn.items:
+                account, cents = item.decode().split()
+                database.execute(
+                    "insert into total values (?, ?) on conflict do update set cents = cents + ?",
+                    (account, int(cents), int(cents)),
+                )
+            if number == crash_after:
+                raise Crash
+            database.execute("insert or replace into place values (1, ?)", (txn.id,))
+            database.commit()
+
+
+@dataclass
+class Result:
+    """What the database says in the end."""
+
+    crashes: int
+    totals: dict[str, int]
+
+
+def run() -> Result:
+    """Load in three attempts, two of which crash between the rows and the place."""
+    crashes = 0
+    with tempfile.TemporaryDirectory() as name, tstreams.embedded(Path(name) / "data") as ts:
+        ts.create_stream("payments")
+        with ts.producer("payments", name="till") as producer:
+            for number in range(10):
+                producer.instant([b"alice %d" % number, b"bob 1"])
+        path = Path(name) / "totals.db"
+        for crash_after in (3, 4, None):
+            try:
+                load(ts, path, crash_after)
+            except Crash:
+                crashes += 1
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            totals = dict(database.execute("select account, cents from total order by account"))
+    return Result(crashes, totals)
+
+
+def main() -> None:
+    """Tell what happened."""
+    result = run()
+    print(f"after {result.crashes} crashes: {result.totals}")
+
+
+if __name__ == "__main__":
+    main()

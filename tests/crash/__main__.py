@@ -1,0 +1,86 @@
+"""`python -m tests.crash --kills 50 --json`: is anything lost, torn, doubled or out of order?"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import tstreams
+from tests.crash.account import judge
+from tests.crash.readers import drain, read
+from tests.crash.server import KilledServer, kill_many
+from tests.crash.writers import PARTITIONS, PASSING, STREAM, write
+from tstreams.server.verify import verify
+
+WRITERS = 4
+READERS = 2
+
+
+def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Writers, readers, kills; then what it came to."""
+    began = time.monotonic()
+    server = KilledServer(folder / "data", "--ledger-bytes", "64KiB", "--log-level", "warning")
+    try:
+        server.start()
+        with tstreams.connect(server.url) as ts:
+            ts.create_stream(STREAM, partitions=PARTITIONS, ttl="1d")
+            ts.create_stream(PASSING, partitions=1, ttl="2s")
+        with get_context("spawn").Manager() as manager:
+            stop = manager.Event()
+            with ProcessPoolExecutor(WRITERS + READERS, get_context("spawn")) as pool:
+                url = server.url
+                writers = [pool.submit(write, url, n, seed, stop) for n in range(WRITERS)]
+                readers = [pool.submit(read, url, n, seed, stop) for n in range(READERS)]
+                try:
+                    kill_many(server, kills, random.Random(seed))
+                    time.sleep(1.0)
+                finally:
+                    stop.set()
+                accounts = [it.result() for it in writers]
+                reader_accounts = [it.result() for it in readers]
+        verdict = judge(accounts, drain(server.url), reader_accounts)
+        exit_code = server.stop()
+        if exit_code != 0:
+            verdict.findings.append(f"SIGTERM ended the server with {exit_code}")
+        verdict.findings += verify(server.data).problems
+        return {
+            "kills": server.kills,
+            **asdict(verdict),
+            "seconds": round(time.monotonic() - began, 1),
+            "seed": seed,
+        }
+    finally:
+        server.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = ArgumentParser("python -m tests.crash", description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="how often the server is killed [50]")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed, the same moments")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    with tempfile.TemporaryDirectory(prefix="tstreams-crash-") as folder:
+        report = run(given.kills, seed, Path(folder))
+    if given.json:
+        print(json.dumps(report))
+    else:
+        findings = report.pop("findings")
+        print("\n".join([*(f"{name}: {value}" for name, value in report.items()), *findings]))
+        report["findings"] = findings
+    return 1 if report["findings"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The server that is killed: `tstreams serve` as a child process, on one port for its whole lives."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+READY_S_MAX = 60.0
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class KilledServer:
+    """Starts, kills and starts again."""
+
+    def __init__(self, data: Path, *flags: str, papers: Path | None = None) -> None:
+        """`papers`: where its log goes, if not beside the data."""
+        self.data = data
+        self.url = f"tcp://127.0.0.1:{free_port()}"
+        self.kills = 0
+        self.command = [sys.executable, "-m", "tstreams", "serve"]
+        self._flags = flags
+        self._ready = (papers or data.parent) / "ready"
+        self._log = ((papers or data.parent) / "server.log").open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it; `wait` until it serves."""
+        self._ready.unlink(missing_ok=True)
+        command = [*self.command, "--data", str(self.data)]
+        command += ["--listen", self.url, "--ready-file", str(self._ready), *self._flags]
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves; `RuntimeError` if it ends instead."""
+        assert self._process is not None
+        until = time.monotonic() + READY_S_MAX
+        while not self._ready.exists():
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"the server did not start: {self.log_tail()}")
+            time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL. `RuntimeError` if it had ended by itself."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the server ended by itself: {self.log_tail()}")
+        self._process.kill()
+        self._process.wait()
+        self.kills += 1
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60)
+
+    def close(self) -> None:
+        """End it, however it is."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def log_tail(self) -> str:
+        """The end of what it had to say."""
+        self._log.flush()
+        return Path(self._log.name).read_text(errors="replace")[-2000:]
+
+
+def kill_many(server: KilledServer, kills: int, rng: random.Random) -> None:
+    """Kill and start again, at any moment: in full work, right after the start, and while it recovers."""
+    while server.kills < kills:
+        time.sleep(rng.uniform(0.1, 1.2))
+        server.kill()
+        while server.kills < kills and rng.random() < 0.3:  # it hardly got up
+            server.start(wait=False)
+            time.sleep(rng.uniform(0.0, 0.8))
+            server.kill()
+        server.start()

@@ -1,0 +1,1 @@
+"""What a server does when its disk is full, fails, lies, or has to be emptied."""
