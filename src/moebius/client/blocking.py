@@ -255,7 +255,7 @@ class Client:
 
     def grant(self, pending: Pending, credit_bytes: int) -> None:
         """There is room for so much more of a streaming response that was begun with `credit`."""
-        if self._io.pid == os.getpid():
+        if self._io.pid == process.pid:
             self._post(lambda: self._exchange.grant(pending, credit_bytes))
 
     def cancel(self, pending: Pending) -> None:
