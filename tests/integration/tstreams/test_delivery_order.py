@@ -14,7 +14,10 @@ import pytest
 from tstreams import Client, Offset
 
 from .collecting import Collector, client_process, line_of
-from .conftest import Connect, eventually
+from .conftest import BLOCKING_ONLY, Connect, eventually
+
+pytestmark = BLOCKING_ONLY
+"""The asyncio faces of these agents do not exist yet."""
 
 Watch = Callable[[str], Any]
 

@@ -12,7 +12,10 @@ import pytest
 from tstreams import Client, Consumer, Fenced, TransactionState
 
 from .collecting import client_process, line_of
-from .conftest import Connect
+from .conftest import BLOCKING_ONLY, Connect
+
+pytestmark = BLOCKING_ONLY
+"""The asyncio faces of these agents do not exist yet."""
 
 
 def seen(consumer: Consumer) -> list[bytes]:

@@ -24,7 +24,10 @@ from tstreams import (
 )
 
 from .collecting import Collector
-from .conftest import Clock, Connect, eventually
+from .conftest import BLOCKING_ONLY, Clock, Connect, eventually
+
+pytestmark = BLOCKING_ONLY
+"""The asyncio faces of these agents do not exist yet."""
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID

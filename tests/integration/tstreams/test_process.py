@@ -25,7 +25,10 @@ from tstreams import (
 )
 
 from .collecting import client_process, line_of
-from .conftest import Connect, eventually
+from .conftest import BLOCKING_ONLY, Connect, eventually
+
+pytestmark = BLOCKING_ONLY
+"""The asyncio faces of these agents do not exist yet."""
 
 DELIVERIES = ["exactly-once", "at-least-once", "at-most-once"]
 
