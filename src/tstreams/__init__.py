@@ -10,12 +10,17 @@ with tstreams.connect("tcp://127.0.0.1:7070") as ts:      # or tstreams.embedded
 
 from __future__ import annotations
 
-from .client.blocking.client import Client, ClientStatistics, connect
+from . import aio
+from .client.blocking.client import Client, connect
 from .client.blocking.consumer import Consumer
+from .client.blocking.group import CheckpointGroup
 from .client.blocking.producer import Producer
 from .client.blocking.received import ReadTransaction
+from .client.blocking.subscriber import Subscriber, SubscriberStatistics
 from .client.blocking.transaction import Transaction
 from .client.config import ClientConfig, Tls
+from .client.rules.processing import Processed
+from .client.statistics import ClientStatistics
 from .embedding import embedded
 from .errors import (
     AlreadyExists,
@@ -37,6 +42,7 @@ from .version import __version__
 __all__ = [
     "AlreadyExists",
     "BadRequest",
+    "CheckpointGroup",
     "Client",
     "ClientConfig",
     "ClientStatistics",
@@ -48,9 +54,12 @@ __all__ = [
     "InvalidState",
     "NotFound",
     "Offset",
+    "Processed",
     "Producer",
     "ReadTransaction",
     "Stream",
+    "Subscriber",
+    "SubscriberStatistics",
     "Timeout",
     "Tls",
     "TooLarge",
@@ -59,6 +68,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "__version__",
+    "aio",
     "connect",
     "embedded",
 ]

@@ -124,3 +124,28 @@ BETWEEN_BYTES_MAX = 1024 * MIB
 
 KEEPALIVE_S_MAX = SESSION_TTL_MS / 1000 / 5
 """The longest pause between two keepalives, also if no transaction is open."""
+
+SUBSCRIBER_WINDOW_BYTES = 4 * MIB
+"""What the server may send to a subscriber ahead of its callbacks: so much waits in memory."""
+
+SUBSCRIBER_ANSWER_BYTES = 512 * KIB
+"""One push to a subscriber, unless a single batch is larger. The window is a few of them, so that one is
+under way while another is worked on."""
+
+SUBSCRIBER_LAG_BYTES = SUBSCRIBER_WINDOW_BYTES // 4
+"""What is kept for a partition whose callback is slow, while others would go hungry because of it."""
+
+SUBSCRIBER_ENGINES_MAX = 256
+"""Engines of one subscriber. Each is a thread."""
+
+SUBSCRIBER_RETRY_S_MIN = 0.05
+"""The pause before a subscription that was refused twice is begun again; it doubles each time."""
+
+SUBSCRIBER_RETRY_S_MAX = 5.0
+"""The longest pause before a subscription is begun again."""
+
+PROCESS_BATCH = 1000
+"""Transactions that a processing loop commits together at most: enough that the commit does not count."""
+
+PROCESS_COMMIT_S = 1.0
+"""How long a processing loop works before it commits, if the batch is not full before."""

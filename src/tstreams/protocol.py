@@ -274,12 +274,15 @@ class Subscribe(Message, frozen=True):
 
     The answer is a stream of `Fetched`, each of at most `bytes_max` unless one batch is larger. The
     stream's credit says how much may be under way. In each partition transactions come in the order of
-    their ids, without a gap, from the `Want` on.
+    their ids, without a gap, from the `Want` on. Of a transaction that does not fit its first batches
+    come; whoever wants the others fetches them. `agent`: the reader that this is for, if it has a name;
+    the stream ends with `fenced` when it does not hold it any more.
     """
 
     stream: Id
     wants: list[Want]
     bytes_max: Count
+    agent: Id = 0
 
 
 class FetchedTransaction(Message, frozen=True):

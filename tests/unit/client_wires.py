@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import moebius
+from moebius.messages import ITEM_OVERHEAD_BYTES
 from tstreams import protocol
 from tstreams.client.rules.link import Link
 from tstreams.client.rules.ticket import AnyOf, Steps, Ticket
@@ -32,6 +33,13 @@ class Asked:
         self.batch = parts[1] if len(parts) > 1 else None
         self.one_way = one_way
         self.timeout: float | None = -1
+        self.credit = 0
+
+    def push(self, message: Any, data: bytes) -> None:
+        """One answer of many."""
+        parts = (encode(message), data)
+        self.credit -= sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
+        self.sink.item(parts)
 
     def answer(self, message: Any, data: bytes = b"") -> None:
         self.sink.done((encode(message), data) if data else (encode(message),))
@@ -56,15 +64,20 @@ class Script:
         timeout: float | None = -1,
         repeat: bool = False,
         one_way: bool = False,
+        credit: int | None = None,
     ) -> Any:
-        assert repeat or one_way, "everything but fire and forget outlives a lost connection"
+        assert repeat or one_way or credit, "what is not repeated must be begun anew"
         asked = Asked(sink, command, parts, one_way)
         asked.timeout = timeout
+        asked.credit = credit or 0
         self.asked.append(asked)
         return asked
 
     def cancel(self, pending: Any) -> None:
         self.cancelled.append(pending)
+
+    def grant(self, pending: Any, credit_bytes: int) -> None:
+        pending.credit += credit_bytes
 
     def take(self, name: str) -> Asked:
         """The oldest request of this name that was not taken."""

@@ -233,6 +233,9 @@ def test_an_abandoned_transaction_is_cancelled_however_long_it_takes() -> None:
     assert (asked.message.transactions, asked.timeout) == ([77], None)
     with pytest.raises(InvalidState):
         draft.add(b"x")
+    assert draft.state is OPENED, "the checkpoint may have worked"
+    asked.answer(Done())
+    assert draft.state is CANCELLED
 
 
 def test_closing_waits_for_what_was_submitted(wire: ShardWire, producer: Producer) -> None:

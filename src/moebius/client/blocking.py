@@ -243,13 +243,20 @@ class Client:
         timeout: float | None = -1,
         repeat: bool = False,
         one_way: bool = False,
+        credit: int | None = None,
     ) -> Pending:
         """Send a request whose responses go to a sink of yours: for what is built on top of a client.
 
         Never waits. The sink is called on the I/O thread and must not block. Requests leave in the
         order in which they were begun. `parts` must not change until the sink has heard the end.
+        With `credit` the server sends so many bytes of a streaming response, and more as you `grant`.
         """
-        return self._begin(sink, command, parts, timeout, None, repeat, one_way=one_way)
+        return self._begin(sink, command, parts, timeout, None, repeat, credit, one_way)
+
+    def grant(self, pending: Pending, credit_bytes: int) -> None:
+        """There is room for so much more of a streaming response that was begun with `credit`."""
+        if self._io.pid == process.pid:
+            self._post(lambda: self._exchange.grant(pending, credit_bytes))
 
     def cancel(self, pending: Pending) -> None:
         """Stop a request that was begun with `begin`. Its sink hears no more."""

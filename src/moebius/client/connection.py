@@ -63,7 +63,8 @@ class Connection:
     async def ready(self, timeout_s: float) -> None:
         """Wait for the first connection; `Disconnected` or `Unauthorized` if it cannot be had."""
         try:
-            await asyncio.wait_for(asyncio.shield(self._first), timeout_s)
+            async with asyncio.timeout(timeout_s):  # unlike wait_for, it never swallows a cancel
+                await asyncio.shield(self._first)
         except TimeoutError:
             address = self._settings.address
             raise Disconnected(
@@ -78,7 +79,8 @@ class Connection:
         await asyncio.gather(self._task, return_exceptions=True)
         if link is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), self._settings.limits.close_timeout_s)
+                async with asyncio.timeout(self._settings.limits.close_timeout_s):
+                    await self._lost.wait()
 
     def statistics(self) -> ClientStatistics:
         """A snapshot."""

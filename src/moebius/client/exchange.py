@@ -236,7 +236,9 @@ class Exchange:
 
     def grant(self, pending: Pending, credit_bytes: int) -> None:
         """The reader of a stream has room for more."""
-        if not pending.ended and self._link is not None:
+        if pending.waiting and pending.credit is not None:
+            pending.credit += credit_bytes  # it travels with the request
+        elif not pending.ended and self._link is not None:
             self._link.send(Credit(pending.id, credit_bytes), ())
 
     def close(self, error: Error) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import AlreadyExists, BadRequest, Error, Expired, Fenced, InvalidState, TooLarge
+from ..errors import (
+    AlreadyExists,
+    BadRequest,
+    Error,
+    Expired,
+    Fenced,
+    InvalidState,
+    NotFound,
+    TooLarge,
+)
 from ..limits import (
     COMMIT_MEMBERS_MAX,
     LEASE_MS_MAX,
@@ -227,6 +236,8 @@ class Rules:
                     f"transaction {transaction.id} ends in the middle of an item: send its other pieces"
                 )
             (full if transaction.batches else empty).append(transaction.id)
+        for agent in agents.values():
+            self._check_stream(agent)
         positions = []
         for position in request.positions:
             reader = agents.get(position.agent)
@@ -265,11 +276,14 @@ class Rules:
     def _agent(self, agent_id: int) -> Agent:
         agent = self._state.agent(agent_id)
         if agent is None:
-            raise Fenced(
-                "another agent of the same name has taken over, or this one was closed: "
-                "use a name of its own for each agent that is to run beside others"
-            )
+            raise fenced(agent_id)
         return agent
+
+    def _check_stream(self, agent: Agent) -> None:
+        try:
+            self._state.stream(agent.stream)
+        except NotFound:
+            raise NotFound(f"agent {agent.id}: its stream has been deleted") from None
 
     def _producer(self, agent_id: int, partition: int) -> Agent:
         agent = self._agent(agent_id)
@@ -304,6 +318,14 @@ class Rules:
         raise InvalidState(
             f"transaction {transaction_id} is not open: it was checkpointed or cancelled"
         )
+
+
+def fenced(agent_id: int) -> Fenced:
+    """The refusal of an agent that holds no name. What the number stands for, only its client knows."""
+    return Fenced(
+        f"agent {agent_id} does not hold its name any more: a newer agent of that name has taken over, "
+        "or it was closed; give each agent that is to run beside others a name of its own"
+    )
 
 
 def info_of(stream: StreamState) -> StreamInfo:

@@ -33,6 +33,8 @@ class State:
         self.sessions: dict[int, Session] = {}
         self.stirred: set[tuple[int, int]] = set()
         """Partitions in which something may have become visible. Whoever tells readers empties it."""
+        self.lost: set[int] = set()
+        """Agents that hold their names no more. Whoever tells their subscriptions empties it."""
         self.ended: OrderedDict[int, type[Error]] = OrderedDict()
         """Why recent transactions ended: what a late caller is told."""
         self._streams: dict[int, StreamState | None] = {}
@@ -121,6 +123,7 @@ class State:
         """An agent lost or gave back its name."""
         agent = self.agent(agent_id)
         self._agents[agent_id] = None
+        self.lost.add(agent_id)
         if agent is not None:
             session = self.sessions.get(agent.session)
             if session is not None:

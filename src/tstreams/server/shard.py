@@ -172,6 +172,7 @@ class Shard:
         if entries:
             self._apply(entries, end, sessions)
         self.core.state.stirred.clear()
+        self.core.state.lost.clear()
         self.records_replayed = self.records_since_flush = replayed
 
     def _apply(
@@ -350,11 +351,14 @@ class Shard:
 
     def _wake(self) -> None:
         """Tell those who wait what has become visible."""
-        stirred = self.core.state.stirred
-        if stirred:
+        state = self.core.state
+        if state.stirred:
             self.reads.wake(self.clock())
             self.subscriptions.wake()
-            stirred.clear()
+            state.stirred.clear()
+        if state.lost:
+            self.subscriptions.fence()
+            state.lost.clear()
 
     def _write(
         self,

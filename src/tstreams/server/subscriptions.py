@@ -20,9 +20,8 @@ from .wire import wire_error
 class Subscription:
     """One reader's place in each of its partitions.
 
-    Invariants: `_places` is where each partition goes on: the next id, and the next batch of it. Every
-    partition in which something may be visible is in `_ready`. `_waiter` is set while the reader has room
-    and nothing was found for it.
+    Invariants: `_places` is where each partition goes on: the next id. Every partition in which something
+    may be visible is in `_ready`. `_waiter` is set while the reader has room and nothing was found for it.
     """
 
     def __init__(self, visible: Visible, clock: Callable[[], int], request: Subscribe) -> None:
@@ -30,7 +29,8 @@ class Subscription:
         self._clock = clock
         self._bytes_max = request.bytes_max
         self.stream = request.stream
-        self._places = {it.partition: (it.from_id, it.first_batch) for it in request.wants}
+        self.agent = request.agent
+        self._places = {it.partition: it.from_id for it in request.wants}
         self._ready: OrderedDict[int, None] = OrderedDict.fromkeys(self._places)
         self._waiter: asyncio.Future[tuple[Buffer, ...]] | None = None
         if len(self._places) < len(request.wants):
@@ -67,10 +67,17 @@ class Subscription:
         if waiter is None or waiter.done():
             return
         try:
+            if self.agent:
+                self._visible.check_agent(self.agent)
             while self._ready:
                 found = self._collect()
                 if found:
-                    waiter.set_result(self._visible.pack(found))
+                    packed, answer = self._visible.pack_some(found)
+                    for (
+                        it
+                    ) in packed:  # what was left out, because it is damaged, must not be skipped
+                        self._places[it.partition] = it.transaction + 1
+                    waiter.set_result(answer)
                     return
         except Error as error:
             waiter.set_exception(wire_error(error))
@@ -78,10 +85,7 @@ class Subscription:
     def _collect(self) -> list[Chosen]:
         """What is visible in the partitions that are ready; those that have nothing are ready no more."""
         looked_at = list(zip(self._ready, range(SUBSCRIPTION_LOOKS_MAX), strict=False))
-        wants = []
-        for partition, _ in looked_at:
-            from_id, first_batch = self._places[partition]
-            wants.append(Want(partition, from_id, first_batch=first_batch))
+        wants = [Want(partition, self._places[partition]) for partition, _ in looked_at]
         found, looked = self._visible.collect(
             self._clock(), self.stream, wants, self._bytes_max, len(wants)
         )
@@ -89,10 +93,6 @@ class Subscription:
             del self._ready[want.partition]
         for it in found:
             self._ready[it.partition] = None  # there may be more: it goes to the end of the queue
-            if it.whole:
-                self._places[it.partition] = (it.transaction + 1, 0)
-            else:
-                self._places[it.partition] = (it.transaction, it.first_batch + len(it.places))
         return found
 
 
@@ -103,6 +103,7 @@ class Subscriptions:
         self._visible = visible
         self._clock = clock
         self._by_stream: dict[int, set[Subscription]] = {}
+        self._by_agent: dict[int, set[Subscription]] = {}
         self.count = 0
 
     async def serve(
@@ -117,15 +118,14 @@ class Subscriptions:
             raise wire_error(error) from None
         self.count += 1
         self._by_stream.setdefault(request.stream, set()).add(subscription)
+        self._by_agent.setdefault(request.agent, set()).add(subscription)
         try:
             while True:
                 yield await subscription.next(when_settled)
         finally:
             self.count -= 1
-            others = self._by_stream[request.stream]
-            others.discard(subscription)
-            if not others:
-                del self._by_stream[request.stream]
+            _discard(self._by_stream, request.stream, subscription)
+            _discard(self._by_agent, request.agent, subscription)
 
     def wake(self) -> None:
         """Something may have become visible, and reading is allowed now."""
@@ -139,9 +139,22 @@ class Subscriptions:
             for subscription in list(self._by_stream[stream_id]):
                 subscription.stir(partitions)
 
+    def fence(self) -> None:
+        """Some agents hold their names no more: their subscriptions end."""
+        for agent in self._visible.lost() & self._by_agent.keys():
+            for subscription in self._by_agent[agent]:
+                subscription.try_now()
+
     def end_all(self, error: Error | None = None) -> None:
         """End them: the server stops, or this shard did."""
         failure = Stopping("the server is stopping") if error is None else wire_error(error)
         for subscriptions in self._by_stream.values():
             for subscription in subscriptions:
                 subscription.end(failure)
+
+
+def _discard(table: dict[int, set[Subscription]], key: int, subscription: Subscription) -> None:
+    others = table[key]
+    others.discard(subscription)
+    if not others:
+        del table[key]

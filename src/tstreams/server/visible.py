@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..core.facts import StreamState
+from ..core.rules import fenced
 from ..core.shard import Shard
 from ..errors import BadRequest, Corrupt
 from ..index import Index, floor_of
@@ -52,6 +53,15 @@ class Visible:
     def stirred(self) -> set[tuple[int, int]]:
         """The partitions in which something may have become visible. Whoever has told everyone clears it."""
         return self._core.state.stirred
+
+    def lost(self) -> set[int]:
+        """The agents that hold their names no more. Whoever has told everyone clears it."""
+        return self._core.state.lost
+
+    def check_agent(self, agent_id: int) -> None:
+        """`Fenced` if an agent does not hold its name."""
+        if self._core.state.agent(agent_id) is None:
+            raise fenced(agent_id)
 
     def stream(self, stream_id: int) -> StreamState:
         """A stream; `NotFound` if it was deleted."""
@@ -107,8 +117,10 @@ class Visible:
 
         It ends before the first damaged batch; `Corrupt` names it if it is the first of all.
         """
-        if not chosen:
-            return (_NOTHING, b"")
+        return self.pack_some(chosen)[1] if chosen else (_NOTHING, b"")
+
+    def pack_some(self, chosen: list[Chosen]) -> tuple[list[Chosen], tuple[Buffer, ...]]:
+        """The same, and what is in it."""
         chosen, batches = self._read(chosen)
         sizes = iter(map(len, batches))
         listed = [
@@ -123,7 +135,7 @@ class Visible:
             for it in chosen
         ]
         blob = batches[0] if len(batches) == 1 else b"".join(batches)
-        return (encode(Fetched(listed)), blob)
+        return chosen, (encode(Fetched(listed)), blob)
 
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:

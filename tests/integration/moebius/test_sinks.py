@@ -46,6 +46,11 @@ def make_router(seen: list[bytes] | None = None) -> Router:
     def refuse(request: Request) -> bytes:
         raise moebius.BadRequest("no")
 
+    @router.command("count", strategy=moebius.Strategy.PARALLEL)
+    def count(request: Request) -> Iterator[bytes]:
+        for _ in range(int(request.payload)):
+            yield bytes(1000)
+
     @router.command("wait")
     def wait(request: Request) -> Iterator[Any]:
         yield sleep(60)
@@ -93,6 +98,53 @@ def test_the_asyncio_client_has_the_same() -> None:
             assert await client.call("echo", b"x") == b"x"
             assert sink.heard.get_nowait() == ("done", b"a")
             assert cancelled.heard.empty()
+
+    with Server(make_router(), "tcp://127.0.0.1:0").in_thread() as server:
+        asyncio.run(main(server.addresses[0]))
+
+
+def test_a_stream_into_a_sink_comes_as_its_credit_allows() -> None:
+    with (
+        Server(make_router(), "tcp://127.0.0.1:0").in_thread() as server,
+        moebius.connect(server.addresses[0]) as client,
+    ):
+        sink = Sink()
+        pending = client.begin(sink, "count", (b"100",), credit=5000)
+        for _ in range(5):
+            assert sink.heard.get(timeout=10)[0] == "item"
+        assert client.call("echo", b"x") == b"x"
+        assert client.statistics().items == 5
+        client.grant(pending, 1_000_000)
+        heard = [sink.heard.get(timeout=10)[0] for _ in range(96)]
+        assert heard == ["item"] * 95 + ["done"]
+
+
+def test_credit_that_is_granted_before_there_is_a_connection_counts() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    with Server(make_router(), address).in_thread():
+        client = moebius.connect(address)
+    eventually(lambda: client.state is moebius.State.RECONNECTING)
+    sink = Sink()
+    pending = client.begin(sink, "count", (b"100",), credit=1)
+    client.grant(pending, 1_000_000)
+    with Server(make_router(), address).in_thread():
+        heard = [sink.heard.get(timeout=20)[0] for _ in range(101)]
+        assert heard == ["item"] * 100 + ["done"]
+        client.close()
+
+
+def test_the_asyncio_client_grants_credit_too() -> None:
+    async def main(address: str) -> None:
+        async with aio.connect(address) as client:
+            sink = Sink()
+            pending = client.begin(sink, "count", (b"20",), credit=5000)
+            assert await client.call("echo", b"x") == b"x"
+            assert client.statistics().items == 5
+            client.grant(pending, 1_000_000)
+            heard = [await asyncio.to_thread(sink.heard.get, timeout=10) for _ in range(21)]
+            assert [what for what, _ in heard] == ["item"] * 20 + ["done"]
 
     with Server(make_router(), "tcp://127.0.0.1:0").in_thread() as server:
         asyncio.run(main(server.addresses[0]))

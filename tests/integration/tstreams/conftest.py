@@ -1,4 +1,4 @@
-"""A server with a clock of its own, over tcp and embedded, and clients of it."""
+"""A server with a clock of its own, over tcp and embedded, and clients of it, of both faces."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-import tstreams
 from tstreams import Client
 from tstreams.server import Node
 
+from .faces import FACES, Face
+
 Connect = Callable[..., Client]
+
+BLOCKING_ONLY = pytest.mark.parametrize("face", ["sync"], indirect=True)
+"""For what only the blocking face has: threads that may not wait, futures that cannot be cancelled."""
 
 _names = itertools.count()
 
@@ -38,6 +42,13 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(params=list(FACES))
+def face(request: pytest.FixtureRequest) -> Iterator[Face]:
+    """The client for threads, and the one for asyncio made to look like it."""
+    with contextlib.closing(FACES[request.param]()) as face:
+        yield face
+
+
 @pytest.fixture(params=["tcp", "inproc"])
 def node(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Node]:
     """A running server, reached as `connect` or as `embedded` reaches it."""
@@ -47,12 +58,12 @@ def node(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
 
 
 @pytest.fixture
-def connect(node: Node) -> Iterator[Connect]:
+def connect(node: Node, face: Face) -> Iterator[Connect]:
     """Make clients of the server; they are closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(**options: Any) -> Client:
-            return stack.enter_context(tstreams.connect(node.addresses[0], **options))
+            return stack.enter_context(face.connect(node.addresses[0], **options))
 
         yield make
 

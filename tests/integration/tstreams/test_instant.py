@@ -11,7 +11,7 @@ import pytest
 
 from tstreams import BadRequest, Client, Consumer, TooLarge
 
-from .conftest import eventually
+from .conftest import BLOCKING_ONLY, eventually
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -75,12 +75,14 @@ def test_instants_and_checkpoints_keep_their_order(ts: Client, clicks: str) -> N
     assert len(seen(consumer)) == 40
 
 
+@BLOCKING_ONLY
 def test_a_future_cannot_be_called_back(ts: Client, clicks: str) -> None:
     future = ts.producer(clicks).instant([b"x"], wait=False)
     assert not future.cancel()
     assert future.result(30) > 0
 
 
+@BLOCKING_ONLY
 def test_a_callback_may_send_the_next(ts: Client, clicks: str) -> None:
     producer, consumer = ts.producer(clicks), ts.consumer(clicks)
     left = iter(range(500))
@@ -99,6 +101,7 @@ def test_a_callback_may_send_the_next(ts: Client, clicks: str) -> None:
     assert seen(consumer) == [[b"%d" % number] for number in range(500)]
 
 
+@BLOCKING_ONLY
 def test_waiting_in_a_callback_is_refused(ts: Client, clicks: str) -> None:
     producer = ts.producer(clicks)
     caught: SimpleQueue[BaseException] = SimpleQueue()

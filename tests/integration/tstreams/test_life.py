@@ -32,7 +32,8 @@ from tstreams import (
 from tstreams.config import Config
 from tstreams.server import Node
 
-from .conftest import Connect
+from .conftest import BLOCKING_ONLY, Connect
+from .faces import Face
 
 
 def test_a_closed_client_closes_its_agents(connect: Connect, ts: Client, clicks: str) -> None:
@@ -78,6 +79,7 @@ def test_a_closed_client_leaves_nothing_to_wait_for(
     assert txn.state is TransactionState.CANCELLED
 
 
+@BLOCKING_ONLY
 def test_closing_in_a_callback_is_refused(connect: Connect, clicks: str) -> None:
     client = connect()
     caught: list[BaseException] = []
@@ -95,7 +97,7 @@ def test_closing_in_a_callback_is_refused(connect: Connect, clicks: str) -> None
     assert (len(caught), client.closed) == (1, False)
 
 
-def test_nothing_can_be_pickled_but_the_config(ts: Client, clicks: str) -> None:
+def test_nothing_can_be_pickled_but_the_config(face: Face, ts: Client, clicks: str) -> None:
     producer, consumer = ts.producer(clicks), ts.consumer(clicks)
     txn = producer.open(0)
     producer.instant([b"x"], partition=1)
@@ -105,7 +107,7 @@ def test_nothing_can_be_pickled_but_the_config(ts: Client, clicks: str) -> None:
             pickle.dumps(thing)
     config = pickle.loads(pickle.dumps(ts.config))
     assert config == ts.config
-    with tstreams.connect(config) as other:
+    with face.connect(config) as other:
         assert other.stream(clicks) == ts.stream(clicks)
 
 
@@ -218,15 +220,15 @@ def free_port() -> int:
         return port
 
 
-def test_nobody_there_is_unavailable() -> None:
+def test_nobody_there_is_unavailable(face: Face) -> None:
     with pytest.raises(Unavailable, match="no connection"):
-        tstreams.connect(f"tcp://127.0.0.1:{free_port()}", timeout=0.3)
+        face.connect(f"tcp://127.0.0.1:{free_port()}", timeout=0.3)
 
 
-def test_connect_waits_for_a_server_that_is_about_to_start(tmp_path: Path) -> None:
+def test_connect_waits_for_a_server_that_is_about_to_start(face: Face, tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     clients: list[Client] = []
-    thread = threading.Thread(target=lambda: clients.append(tstreams.connect(address)))
+    thread = threading.Thread(target=lambda: clients.append(face.connect(address)))
     thread.start()
     with Node(tmp_path, listen=[address]).in_thread():
         thread.join(30)
@@ -235,28 +237,28 @@ def test_connect_waits_for_a_server_that_is_about_to_start(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("url", ["", "tcp://", "http://x:1", "127.0.0.1:7070", None])
-def test_an_address_makes_sense(url: str) -> None:
+def test_an_address_makes_sense(face: Face, url: str) -> None:
     with pytest.raises(BadRequest):
-        tstreams.connect(url)
+        face.connect(url)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "1", True])
-def test_a_timeout_makes_sense(timeout: float) -> None:
+def test_a_timeout_makes_sense(face: Face, timeout: float) -> None:
     with pytest.raises(BadRequest):
-        tstreams.connect("tcp://127.0.0.1:1", timeout=timeout)
+        face.connect("tcp://127.0.0.1:1", timeout=timeout)
 
 
-def test_a_token_lets_in(tmp_path: Path) -> None:
+def test_a_token_lets_in(face: Face, tmp_path: Path) -> None:
     config = Config(data=tmp_path, listen=("tcp://127.0.0.1:0",), token="sesame")
     with Node(config).in_thread() as node:
         for wrong in ("", "guess"):
             with pytest.raises(Unauthorized):
-                tstreams.connect(node.addresses[0], token=wrong)
-        with tstreams.connect(node.addresses[0], token="sesame") as ts:
+                face.connect(node.addresses[0], token=wrong)
+        with face.connect(node.addresses[0], token="sesame") as ts:
             assert ts.streams() == []
 
 
-def test_a_server_that_does_not_answer_is_a_timeout() -> None:
+def test_a_server_that_does_not_answer_is_a_timeout(face: Face) -> None:
     """It accepts, welcomes, and then sleeps: what a stopped process looks like."""
     import moebius
 
@@ -272,35 +274,35 @@ def test_a_server_that_does_not_answer_is_a_timeout() -> None:
         ).in_thread() as server,
         pytest.raises(Timeout),
     ):
-        tstreams.connect(server.addresses[0], timeout=0.3)
+        face.connect(server.addresses[0], timeout=0.3)
 
 
 # Embedded.
 
 
-def test_embedded_is_the_same_client(tmp_path: Path) -> None:
-    with tstreams.embedded(tmp_path / "data") as ts:
+def test_embedded_is_the_same_client(face: Face, tmp_path: Path) -> None:
+    with face.embedded(tmp_path / "data") as ts:
         ts.create_stream("clicks")
         txn_id = ts.producer("clicks").instant([b"x"])
         with pytest.raises(InvalidState):
-            tstreams.embedded(tmp_path / "data")
-    with tstreams.embedded(str(tmp_path / "data")) as ts:
+            face.embedded(tmp_path / "data")
+    with face.embedded(str(tmp_path / "data")) as ts:
         read = ts.consumer("clicks", start=Offset.oldest()).get(0, timeout=10)
         assert read is not None
         assert (read.id, read.items) == (txn_id, [b"x"])
 
 
-def test_two_embedded_servers_beside_each_other(tmp_path: Path) -> None:
-    with tstreams.embedded(tmp_path / "a") as one, tstreams.embedded(tmp_path / "b") as two:
+def test_two_embedded_servers_beside_each_other(face: Face, tmp_path: Path) -> None:
+    with face.embedded(tmp_path / "a") as one, face.embedded(tmp_path / "b") as two:
         one.create_stream("only here")
         assert two.streams() == []
 
 
-def test_others_can_be_let_in_to_an_embedded_server(tmp_path: Path) -> None:
+def test_others_can_be_let_in_to_an_embedded_server(face: Face, tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     with (
-        tstreams.embedded(tmp_path, listen=[address], ledger_bytes=1024 * 1024) as ts,
-        tstreams.connect(address) as other,
+        face.embedded(tmp_path, listen=[address], ledger_bytes=1024 * 1024) as ts,
+        face.connect(address) as other,
     ):
         ts.create_stream("clicks")
         assert other.stream("clicks").name == "clicks"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import tstreams
 from tstreams import Client, Consumer, Timeout, TransactionState, Unavailable
 
+from .faces import Face
 from .servers import ServerProcess
 
 End = Callable[[ServerProcess], None]
@@ -32,8 +32,8 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def ts(server: ServerProcess) -> Iterator[Client]:
-    with tstreams.connect(server.address) as ts:
+def ts(server: ServerProcess, face: Face) -> Iterator[Client]:
+    with face.connect(server.address) as ts:
         ts.create_stream("clicks", partitions=4)
         yield ts
 
@@ -239,8 +239,8 @@ def test_a_server_that_hangs_for_a_while(server: ServerProcess, ts: Client) -> N
     assert seen(ts.consumer("clicks")) == [b"0", b"1"]
 
 
-def test_a_deadline_passes_when_the_server_stays_away(server: ServerProcess) -> None:
-    with tstreams.connect(server.address, timeout=0.4) as ts:
+def test_a_deadline_passes_when_the_server_stays_away(face: Face, server: ServerProcess) -> None:
+    with face.connect(server.address, timeout=0.4) as ts:
         ts.create_stream("clicks")
         producer, consumer = ts.producer("clicks"), ts.consumer("clicks")
         txn = producer.open(0)
@@ -262,8 +262,10 @@ def test_a_deadline_passes_when_the_server_stays_away(server: ServerProcess) -> 
         assert txn.state is TransactionState.OPENED, "nobody knows better"
 
 
-def test_a_transaction_that_nobody_got_holds_nobody_up(server: ServerProcess, ts: Client) -> None:
-    with tstreams.connect(server.address, timeout=1.0) as impatient:
+def test_a_transaction_that_nobody_got_holds_nobody_up(
+    face: Face, server: ServerProcess, ts: Client
+) -> None:
+    with face.connect(server.address, timeout=1.0) as impatient:
         producer = impatient.producer("clicks", "p1")
         server.pause()
         with pytest.raises(Timeout):
@@ -276,9 +278,9 @@ def test_a_transaction_that_nobody_got_holds_nobody_up(server: ServerProcess, ts
 
 
 def test_a_block_that_could_not_checkpoint_holds_nobody_up(
-    server: ServerProcess, ts: Client
+    face: Face, server: ServerProcess, ts: Client
 ) -> None:
-    with tstreams.connect(server.address, timeout=1.0) as impatient:
+    with face.connect(server.address, timeout=1.0) as impatient:
         txn = impatient.producer("clicks", "p1").transaction(0)
         txn.send(b"x")
         server.pause()
@@ -301,8 +303,8 @@ def test_fire_and_forget_outlives_a_restart(server: ServerProcess, ts: Client) -
     assert read is not None
 
 
-def test_closing_without_a_server_comes_to_an_end(server: ServerProcess) -> None:
-    ts = tstreams.connect(server.address)
+def test_closing_without_a_server_comes_to_an_end(face: Face, server: ServerProcess) -> None:
+    ts = face.connect(server.address)
     ts.create_stream("clicks")
     agents = [ts.producer("clicks") for _ in range(5)]
     txn = agents[0].open()

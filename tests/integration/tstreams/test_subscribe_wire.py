@@ -32,11 +32,16 @@ def wire(node: Node) -> Iterator[moebius.Client]:
 
 
 def subscribe(
-    wire: moebius.Client, name: str, partitions: int, *, window_bytes: int = 1 << 20
+    wire: moebius.Client,
+    name: str,
+    partitions: int,
+    *,
+    window_bytes: int = 1 << 20,
+    agent: int = 0,
 ) -> moebius.Stream:
     info = decode_reply(wire.call("0:GetStream", encode(GetStream(name))))
     assert isinstance(info, StreamInfo)
-    request = Subscribe(info.id, [Want(it, 0) for it in range(partitions)], 64 * 1024)
+    request = Subscribe(info.id, [Want(it, 0) for it in range(partitions)], 64 * 1024, agent)
     return wire.stream("0:Subscribe", encode(request), window_bytes=window_bytes)
 
 
@@ -92,15 +97,37 @@ def test_a_reader_that_takes_nothing_gets_no_more_than_its_credit(
         assert [it[1] for it in take(stream, 200)] == ids
 
 
-def test_a_large_transaction_comes_in_chunks(ts: tstreams.Client, wire: moebius.Client) -> None:
+def test_of_a_large_transaction_the_beginning_comes(
+    ts: tstreams.Client, wire: moebius.Client
+) -> None:
     ts.create_stream("s")
-    with ts.producer("s").transaction() as transaction:
+    producer = ts.producer("s")
+    with producer.transaction() as transaction:
         for _ in range(40):
             transaction.send_many([bytes(10_000)] * 10)
+    behind = producer.instant([b"x"])
     with subscribe(wire, "s", 1) as stream:
-        chunks = take(stream, 3)
-    assert {it[1] for it in chunks} == {transaction.id}
-    assert [it[2] for it in chunks] == sorted({it[2] for it in chunks})
+        assert take(stream, 2) == [(0, transaction.id, 0), (0, behind, 0)]
+
+
+def test_an_agent_that_lost_its_name_loses_its_subscription(
+    ts: tstreams.Client, wire: moebius.Client
+) -> None:
+    ts.create_stream("s")
+    reader = ts.consumer("s", "c1")._rules.agent
+    with subscribe(wire, "s", 1, agent=reader.id) as stream:
+        txn_id = ts.producer("s").instant([b"x"])
+        assert take(stream, 1) == [(0, txn_id, 0)]
+        ts.producer("s", "c1").close()
+        ts.consumer("s", "c1")
+        with pytest.raises(moebius.Error, match=f"agent {reader.id} does not hold") as caught:
+            stream.next_parts()
+    assert caught.value.code == "fenced"
+    with (
+        subscribe(wire, "s", 1, agent=reader.id) as stream,
+        pytest.raises(moebius.Error, match="does not hold"),
+    ):
+        stream.next_parts()
 
 
 def test_a_deleted_stream_ends_its_subscriptions(ts: tstreams.Client, wire: moebius.Client) -> None:

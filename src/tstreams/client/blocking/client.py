@@ -7,45 +7,44 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import moebius
 
 from ...errors import BadRequest, InvalidState
-from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S
+from ...limits import (
+    CLIENT_CLOSE_TIMEOUT_S,
+    CLIENT_TIMEOUT_S,
+    PROCESS_BATCH,
+    PROCESS_COMMIT_S,
+)
 from ...model import Offset, Stream, Ttl
 from ..config import ClientConfig, Tls
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
 from ..rules.failures import translated
+from ..rules.group import Group
 from ..rules.link import Link
+from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
-from ..rules.reader import open_reader
+from ..rules.reader import check_wait, open_reader
+from ..rules.subscriber import open_subscriber
 from ..rules.ticket import Steps
+from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
+from .group import CheckpointGroup
+from .process import process
 from .producer import Producer
+from .received import ReadTransaction
+from .subscriber import Subscriber, check_callbacks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientStatistics:
-    """What a client is doing."""
-
-    connection: moebius.ClientStatistics
-    requests_under_way: int
-    """Changes that have not been answered."""
-    bytes_under_way: int
-    """Item batches that have not been answered."""
-    agents: int
-    """Producers and consumers that are open."""
 
 
 class Client:
@@ -66,7 +65,7 @@ class Client:
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
-        self._agents: set[Producer | Consumer] = set()
+        self._agents: set[Producer | Consumer | Subscriber] = set()
         begun_at = time.monotonic()
         try:
             self._wire = moebius.Client(
@@ -174,6 +173,86 @@ class Client:
         steps = open_reader(self._link, stream, name, begin, resume, partitions)
         return self._keep(Consumer(self._driver, self._run(steps), self._forget))
 
+    def subscriber(
+        self,
+        stream: str,
+        name: str | None = None,
+        *,
+        on_transaction: Callable[[Subscriber, ReadTransaction], object],
+        on_failure: Callable[[BaseException], object] | None = None,
+        start: Offset | None = None,
+        resume: bool = True,
+        engines: int = 1,
+        partitions: Iterable[int] | None = None,
+    ) -> Subscriber:
+        """Make a subscriber; an older reader of the same name and stream is fenced.
+
+        `on_transaction(subscriber, transaction)` is called on `engines` threads, from the moment it is
+        started; `on_failure(error)` gets what went wrong (without it, the log does). It goes on after
+        its last checkpoint, or begins at `start` as a consumer does.
+        """
+        check_callbacks(on_transaction, on_failure)
+        begin = Offset.oldest() if start is None else start
+        steps = open_subscriber(self._link, stream, name, begin, resume, partitions, engines)
+        rules = self._run(steps)
+        return self._keep(Subscriber(self._driver, rules, self._forget, on_transaction, on_failure))
+
+    def checkpoint_group(self) -> CheckpointGroup:
+        """Make a group of agents that checkpoint together. It is empty: `add` agents of this client."""
+        self._check()
+        return CheckpointGroup(self._driver, Group(self._link))
+
+    def process(
+        self,
+        source: str,
+        name: str,
+        sink: str,
+        fn: Callable[[ReadTransaction], Any],
+        *,
+        delivery: str = EXACTLY_ONCE,
+        start: Offset | None = None,
+        resume: bool = True,
+        partitions: Iterable[int] | None = None,
+        max_wait: float | None = None,
+        stop: threading.Event | None = None,
+        batch: int = PROCESS_BATCH,
+        commit_every: float = PROCESS_COMMIT_S,
+        transaction_ttl: Ttl = 60.0,
+        compression: str = "none",
+    ) -> Processed:
+        """Read `source`, call `fn` with each transaction, and write what it gives to `sink`.
+
+        `fn` gives items, each on its own or with a key or a partition before it: `(b"user-7", item)`,
+        `(3, item)`; or Arrow data; or None. Items without either go to the partition of the same
+        number. Results are written as `fn` gives them, so it may be a generator over large things.
+
+        "exactly-once" commits results and position together. "at-least-once" commits the results first,
+        "at-most-once" the position: a crash between the two repeats, or loses, a batch. Each commit
+        covers up to `batch` transactions or `commit_every` seconds, and what is here if no more is.
+
+        Ends when nothing came for `max_wait` seconds, or `stop` is set: all that was done is committed
+        then. An exception of `fn`, or Ctrl-C, drops what was not committed and goes up; called again, it
+        goes on there. It takes `name` on both streams: whoever runs under it already is `Fenced`.
+        """
+        if not callable(fn):
+            raise BadRequest(f"fn is a function of a transaction, not {fn!r}")
+        wait_s = check_wait(max_wait, "max_wait")
+        steps = open_processing(
+            self._link,
+            source,
+            name,
+            sink,
+            delivery=delivery,
+            start=Offset.oldest() if start is None else start,
+            resume=resume,
+            partitions=partitions,
+            transaction_ttl=transaction_ttl,
+            compression=compression,
+            batch=batch,
+            commit_every_s=check_wait(commit_every, "commit_every") or 0.0,
+        )
+        return process(self._driver, self._run(steps), fn, wait_s, stop)
+
     # Life.
 
     @property
@@ -182,7 +261,10 @@ class Client:
         return self._closed
 
     def close(self) -> None:
-        """Close all producers and consumers, and the connection. May be called again."""
+        """Close all agents, subscribers first, and the connection. May be called again.
+
+        It waits for callbacks under way, but no longer than a few seconds.
+        """
         if self._pid != os.getpid():
             return
         self._wire.check_caller()
@@ -190,7 +272,8 @@ class Client:
             if self._closed:
                 return
             self._closed = True
-            agents = list(self._agents)
+            # Callbacks may use the others.
+            agents = sorted(self._agents, key=lambda it: not isinstance(it, Subscriber))
             self._agents.clear()
         until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
         try:
@@ -241,12 +324,12 @@ class Client:
         agent.close()
         raise InvalidState("this client was closed while an agent was being made")
 
-    def _forget(self, agent: Producer | Consumer) -> None:
+    def _forget(self, agent: Producer | Consumer | Subscriber) -> None:
         with self._lock:
             self._agents.discard(agent)
 
 
-A = TypeVar("A", Producer, Consumer)
+A = TypeVar("A", Producer, Consumer, Subscriber)
 
 
 def connect(

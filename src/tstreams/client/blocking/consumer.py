@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...errors import BadRequest
 from ...model import Offset
 from ..pickling import refuse_to_pickle
 from ..rules import lookups
 from ..rules.delivery import Delivery
-from ..rules.reader import Reader
+from ..rules.reader import Reader, check_wait
 from .driver import Driver
 from .received import ReadTransaction
 
@@ -55,7 +54,7 @@ class Consumer:
 
     def get(self, partition: int, timeout: float | None = 0.0) -> ReadTransaction | None:
         """The next transaction of a partition; None if none is visible within `timeout` seconds."""
-        seconds = _seconds(timeout, "timeout")
+        seconds = check_wait(timeout, "timeout")
         wait_s = math.inf if seconds is None else seconds
         return self._wrap(self._driver.run(self._rules.get(partition, wait_s)))
 
@@ -65,7 +64,7 @@ class Consumer:
         Ends when it has waited for `max_wait` seconds in vain; never, if that is None. Whoever leaves
         early loses nothing. While you work on one, the next are fetched.
         """
-        wait_s = _seconds(max_wait, "max_wait")
+        wait_s = check_wait(max_wait, "max_wait")
         self._rules.agent.check()
         return self._read(wait_s)
 
@@ -140,11 +139,3 @@ class Consumer:
 
     def _wrap(self, delivery: Delivery | None) -> ReadTransaction | None:
         return None if delivery is None else ReadTransaction(self._driver, delivery)
-
-
-def _seconds(value: float | None, what: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise BadRequest(f"{what} is a number of seconds, not {value!r}")
-    return float(value)

@@ -92,7 +92,8 @@ class Driver:
 
     def _wait(self, target: Ticket | AnyOf) -> None:
         if isinstance(target, Ticket):
-            self.wait(target)
+            if not target.ended:
+                self.wait(target)
             return
         self._wire.check_caller()
         event = threading.Event()

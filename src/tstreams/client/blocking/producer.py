@@ -10,7 +10,7 @@ from ...items import Buffer
 from ...protocol import Done
 from ..pickling import refuse_to_pickle
 from ..rules import producer as rules
-from ..rules.ticket import Steps, Ticket
+from ..rules.ticket import Ticket
 from .driver import Driver
 from .transaction import Transaction
 
@@ -162,12 +162,7 @@ class Producer:
     ) -> int | Future[int] | None:
         """More than one batch takes: opened, filled and checkpointed, also if it need not be reliable."""
         draft = self._driver.run(self._rules.write_long(partition, batches))
-
-        def commit() -> Steps[int]:
-            yield from self._rules.commit_one(draft)
-            return draft.id
-
-        future = self._driver.spawn(commit())
+        future = self._driver.spawn(self._rules.commit_long(draft))
         if not reliable:
             return None
         return future.result() if wait else future

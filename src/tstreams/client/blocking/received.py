@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from ...items import Buffer, Items, read, to_table
 from ...model import TransactionState, time_of
+from ..long_items import LongItems
 from ..pickling import refuse_to_pickle
 from ..rules.delivery import Delivery
 from .driver import Driver
@@ -66,7 +65,7 @@ class ReadTransaction:
             if delivery.entry.batches == 1 and delivery.is_whole:
                 self._items = Items(delivery.data)
             else:
-                self._items = LongItems(delivery.entry.items, self._batches)
+                self._items = LongItems(delivery.entry.items, lambda: read(self._batches()))
         return self._items
 
     def to_arrow(self) -> pa.Table:
@@ -95,54 +94,3 @@ class ReadTransaction:
 
     def __reduce__(self) -> Any:
         raise refuse_to_pickle("a transaction")
-
-
-class LongItems(Sequence[bytes]):
-    """The items of a transaction of many batches."""
-
-    __slots__ = ("_batches", "_count", "_ends", "_groups")
-
-    def __init__(self, count: int, batches: Callable[[], Iterator[Buffer]]) -> None:
-        self._count = count
-        self._batches = batches
-        self._groups: list[Items] | None = None
-        self._ends: list[int] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[bytes]:
-        for group in self._groups or read(self._batches()):
-            yield from group
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(self._count))]
-        at = index + self._count if index < 0 else index
-        if not 0 <= at < self._count:
-            raise IndexError(f"item {index} of {self._count}")
-        groups = self._load()
-        number = bisect_right(self._ends, at)
-        return groups[number][at - (self._ends[number - 1] if number else 0)]
-
-    def _load(self) -> list[Items]:
-        groups = self._groups
-        if groups is None:
-            groups = list(read(self._batches()))
-            self._ends = list(accumulate(map(len, groups)))
-            self._groups = groups
-        return groups
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Sequence) and not isinstance(other, bytes | str):
-            return len(self) == len(other) and list(self) == list(other)
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{self._count} items in many batches>"

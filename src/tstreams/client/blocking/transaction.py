@@ -111,8 +111,11 @@ class Transaction:
         except Unavailable:
             self._draft.producer.abandon(self._draft)
             raise
-        except BaseException:
+        except Exception:
             self._cancel_quietly()
+            raise
+        except BaseException:  # an interrupt: nobody wants to wait
+            self._draft.producer.abandon(self._draft)
             raise
 
     def _cancel_quietly(self) -> None:
@@ -120,6 +123,8 @@ class Transaction:
         if self.state is TransactionState.OPENED:
             try:
                 self.cancel()
+            except Unavailable:
+                self._draft.producer.abandon(self._draft)
             except Error as error:
                 log.warning("transaction %d could not be cancelled: %s", self.id, error)
 

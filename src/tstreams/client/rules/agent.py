@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from contextlib import suppress
+from functools import partial
 
 from moebius import process
 
@@ -16,7 +18,7 @@ from .link import Link
 from .partitioning import chosen_partitions
 from .session import Session
 from .streams import get_stream, stream_of
-from .ticket import Steps, answer
+from .ticket import Steps, Ticket, answer
 
 log = logging.getLogger("tstreams.client")
 
@@ -31,15 +33,18 @@ class Agent:
         self.id = opened.agent
         self.stream: Stream = stream_of(opened.stream)
         self.stream_id = opened.stream.id
+        self.title = f"{kind} {name!r} of stream {self.stream.name!r}"
+        """What errors call it."""
         self.closed = False
         self._pid = process.pid
+        session.titles[self.id] = self.title
 
     def check(self) -> None:
         """Refuse to be used after it was closed, or in a process that was forked off."""
         if self.closed or self._pid != process.pid:
             if self._pid != process.pid:
-                raise forked(f"{self.kind} {self.name!r}")
-            raise InvalidState(f"{self.kind} {self.name!r} is closed: make a new one")
+                raise forked(self.title)
+            raise InvalidState(f"{self.title} is closed: make a new one")
 
     @property
     def is_foreign(self) -> bool:
@@ -49,13 +54,20 @@ class Agent:
     def leave(self, until: float) -> Steps[None]:
         """Give the name back. The server is told if it can be reached in time; it finds out by itself."""
         timeout_s = min(CLIENT_CLOSE_TIMEOUT_S, until - time.monotonic())
-        if timeout_s <= 0:
-            return
         try:
+            if timeout_s <= 0:
+                return
             ticket = self.session.start(CloseAgent, self.id, timeout_s=timeout_s)
             yield from answer(ticket, Done)
         except Error as error:
-            log.debug("%s %r could not say goodbye: %s", self.kind, self.name, error)
+            log.debug("%s could not say goodbye: %s", self.title, error)
+        finally:
+            self.session.titles.pop(self.id, None)
+
+    def abandon(self) -> None:
+        """Give the name back without waiting: nobody will use it."""
+        self.closed = True
+        _dismiss(self.session, self.id)
 
 
 def forked(what: str) -> InvalidState:
@@ -78,5 +90,21 @@ def open_agent(
     else:
         check_name(stream)
     session = yield from link.session(link.shard_of(stream))
-    opened = yield from answer(session.start(OpenAgent, kind, stream, name), AgentOpened)
+    ticket = session.start(OpenAgent, kind, stream, name)
+    try:
+        opened = yield from answer(ticket, AgentOpened)
+    except BaseException:
+        ticket.add_callback(partial(_dismiss_orphan, session))
+        raise
     return Agent(session, kind, name, opened)
+
+
+def _dismiss_orphan(session: Session, ticket: Ticket) -> None:
+    """An agent was made, and nobody waited for it."""
+    if ticket.error is None:
+        _dismiss(session, ticket.reply(AgentOpened).agent)
+
+
+def _dismiss(session: Session, agent: int) -> None:
+    with suppress(Error):  # the session is over, and the agent with it
+        session.start(CloseAgent, agent)

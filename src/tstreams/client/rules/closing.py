@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from ...errors import Error, Expired, Fenced, InvalidState, Unavailable
+from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
 from ...model import TransactionState
 from ...protocol import CancelTransactions, Commit, Done, ReadPosition
 from .draft import Draft
 from .failures import is_session_end, transaction_in
 from .session import Session
-from .ticket import Steps, answer
+from .ticket import Steps, Ticket, answer
 from .turns import Turns
 
 
@@ -19,15 +20,14 @@ def prepare(drafts: Sequence[Draft]) -> Steps[None]:
     try:
         for draft in drafts:
             yield from draft.flush()
-    except BaseException:
-        for draft in drafts:
-            draft.unseal()
+    except BaseException as error:
+        _refused(drafts, error)
         raise
 
 
 def commit(
     session: Session,
-    turns: Turns,
+    turns: Sequence[Turns],
     agents: list[int],
     drafts: Sequence[Draft],
     positions: Sequence[ReadPosition] = (),
@@ -35,25 +35,44 @@ def commit(
     """Checkpoint prepared transactions and readers' positions, all or nothing.
 
     Nothing is checkpointed before all its batches have arrived. What the producer begins meanwhile waits
-    for its turn, so that things take effect in the order in which they were asked for.
+    for its turn, so that things take effect in the order in which they were asked for. Whoever is
+    interrupted before the request left leaves the transactions open; after that, the answer ends them.
     """
+    entered: list[Turns] = []
     try:
-        yield from turns.enter()
         try:
+            for turn in turns:
+                yield from turn.enter()
+                entered.append(turn)
             for draft in drafts:
                 yield from draft.settle()
             ids = [draft.id for draft in drafts]
             ticket = session.start(Commit, agents, ids, list(positions))
         finally:
-            turns.leave()
+            for turn in entered:
+                turn.leave()
     except BaseException as error:
         _refused(drafts, error)
         raise
     try:
         yield from answer(ticket, Done)
-    except BaseException as error:
+    except Error as error:
         _refused(drafts, error, sent=True)
         raise
+    except BaseException:
+        for draft in drafts:
+            draft.entrust()
+        ticket.add_callback(partial(_answered, drafts))
+        raise
+    for draft in drafts:
+        draft.checkpointed()
+
+
+def _answered(drafts: Sequence[Draft], ticket: Ticket) -> None:
+    """The answer to a checkpoint for which nobody waits any more."""
+    if ticket.error is not None:
+        _refused(drafts, ticket.error, sent=True)
+        return
     for draft in drafts:
         draft.checkpointed()
 
@@ -67,9 +86,12 @@ def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) 
     if is_session_end(error):
         for draft in drafts:
             draft.close(TransactionState.INVALID)
-    elif isinstance(error, Fenced) and len({draft.producer for draft in drafts}) == 1:
+    elif isinstance(error, Fenced | NotFound):
         for draft in drafts:
-            draft.close(TransactionState.CANCELLED)
+            if _has_ended(draft, error):
+                draft.close(TransactionState.CANCELLED)
+            else:
+                draft.unseal()
     else:
         guilty = drafts[0].id if len(drafts) == 1 else transaction_in(error)
         for draft in drafts:
@@ -78,6 +100,11 @@ def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) 
                 draft.close(TransactionState.INVALID)
             elif draft.id == guilty and isinstance(error, InvalidState):
                 draft.vanished()
+
+
+def _has_ended(draft: Draft, error: Error) -> bool:
+    """Whether a transaction ended when its producer lost its name or its stream."""
+    return error.message.startswith(draft.producer.agent.title) or draft.id == transaction_in(error)
 
 
 def cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...limits import FETCH_BYTES_FIRST
 from ...model import ID_MAX, IDS_PER_MS, Anchor, Offset
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _NOTHING: deque[Any] = deque()
 """Stands for a queue where there is none: of many partitions few have one, and a deque is large."""
 
+
+Start: TypeAlias = tuple[int, int, int | None, bool]
+"""Where a reader begins: a partition, the first id to read, what its position is there, and whether that is
+for the first checkpoint to save."""
 
 NEVER = -1
 """For `Cursor.refill_at`: the last answer was not full, so there is nothing to ask for ahead."""
@@ -44,7 +48,9 @@ class Cursor:
         "rewind_position",
     )
 
-    def __init__(self, partition: int, next_id: int, position: int | None) -> None:
+    def __init__(
+        self, partition: int, next_id: int, position: int | None, unsaved: bool = False
+    ) -> None:
         self.partition = partition
         self.next_id = next_id
         """What is handed out next has this id, or a greater one."""
@@ -53,7 +59,7 @@ class Cursor:
         self.fetch_id = next_id
         """What is asked for next."""
         self.queue: deque[Delivery] = _NOTHING
-        self.moved = False
+        self.moved = unsaved
         """Whether there is something to checkpoint."""
         self.fetch_bytes = FETCH_BYTES_FIRST
         """What to ask for next, if it is asked for alone."""

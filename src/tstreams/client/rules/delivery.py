@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...errors import NotFound
+from ...errors import Error, NotFound
 from ...items import Buffer
 from ...limits import FETCH_BYTES
 from ...model import Stream
-from ...protocol import Fetch, Fetched, FetchedTransaction, Want
+from ...protocol import Fetch, Fetched, FetchedTransaction, Want, decode_reply
 from .link import Link
 from .ticket import Steps, Ticket
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from moebius.messages import Parts
 
 
 class Source:
@@ -81,14 +83,29 @@ def cut(data: memoryview, sizes: list[int]) -> Iterator[Buffer]:
 def deliveries(source: Source, ticket: Ticket) -> Steps[list[Delivery]]:
     """Wait for the answer to a `Fetch`."""
     if not ticket.ended:
-        yield ticket
+        try:
+            yield ticket
+        except BaseException:
+            source.link.cancel(ticket)
+            raise
     return unpack(source, ticket)
 
 
 def unpack(source: Source, ticket: Ticket) -> list[Delivery]:
     """The transactions in an answer."""
-    fetched = ticket.reply(Fetched)
-    data = memoryview(ticket.parts[1]) if len(ticket.parts) > 1 else memoryview(b"")
+    return _cut_out(source, ticket.reply(Fetched), ticket.parts)
+
+
+def unpack_parts(source: Source, parts: Parts) -> list[Delivery]:
+    """The transactions in what the server sent without being asked each time."""
+    fetched = decode_reply(parts[0]) if parts else None
+    if not isinstance(fetched, Fetched):
+        raise Error(f"the server sent {type(fetched).__name__}, not Fetched")
+    return _cut_out(source, fetched, parts)
+
+
+def _cut_out(source: Source, fetched: Fetched, parts: Parts) -> list[Delivery]:
+    data = memoryview(parts[1]) if len(parts) > 1 else memoryview(b"")
     found = []
     at = 0
     for entry in fetched.transactions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Error, Expired, InvalidState
@@ -18,8 +18,9 @@ from ...limits import TRANSACTION_SENDS_MAX
 from ...model import NEXT_STATES, TransactionState
 from ...protocol import SendItems
 from .failures import is_session_end
+from .handling import at_hand
 from .outbox import Outbox, is_arrow
-from .ticket import Steps, Ticket
+from .ticket import PAUSE, Steps, Ticket
 from .turns import Turns
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ class Draft:
     """A transaction that is being written.
 
     Invariants: `state` only moves as `NEXT_STATES` allows. Batches leave one after the other, in the turn
-    of whoever sends them, so that the pieces of an item stay together. After a failed send nothing more
-    is sent: the transaction can only be cancelled.
+    of whoever sends them, so that the pieces of an item stay together. What a sender took and could not
+    send, because it was interrupted or found no room, is in `_due`, and goes before all that comes later.
+    After a failed send nothing more is sent: the transaction can only be cancelled.
     """
 
     def __init__(self, producer: Producer, transaction_id: int, partition: int) -> None:
@@ -39,9 +41,13 @@ class Draft:
         self.id = transaction_id
         self.partition = partition
         self.state = TransactionState.OPENED
+        self.handling = at_hand()
+        """The callback that it was opened in, if it was."""
         self._lock = threading.Lock()
         self._outbox = Outbox(producer.codec, producer.schema)
         self._turns = Turns()
+        self._due: deque[Iterator[Buffer]] = deque()
+        self._batch: Buffer | None = None
         self._sends: deque[Ticket] = deque()
         self._failure: Error | None = None
         self._sealed = False
@@ -79,7 +85,8 @@ class Draft:
         """Send batches that are made already."""
         yield from self._turns.enter()
         try:
-            yield from self._send_all(batches)
+            self._due.append(iter(batches))
+            yield from self._send_due()
         finally:
             self._turns.leave()
 
@@ -92,28 +99,44 @@ class Draft:
         try:
             with self._lock:
                 self._check_sendable()
-                gathered = self._outbox.take()
-            yield from self._send_all(gathered)
-            if data is not None:
-                yield from self._send_all(self._outbox.pack(data))
+                self._due.append(self._outbox.take())
+                if data is not None:
+                    self._due.append(self._outbox.pack(data))
+            yield from self._send_due()
         finally:
             self._turns.leave()
 
-    def _send_all(self, batches: Iterable[Buffer]) -> Steps[None]:
+    def _send_due(self) -> Steps[None]:
+        due = self._due
+        while due:
+            batch = self._batch
+            if batch is None:
+                try:
+                    batch = self._batch = next(due[0], None)
+                except BaseException:
+                    due.popleft()
+                    raise
+            if batch is None:
+                due.popleft()
+                continue
+            yield from self._send_batch(batch)
+            self._batch = None
+            yield PAUSE
+
+    def _send_batch(self, batch: Buffer) -> Steps[None]:
         agent = self.producer.agent
         link = agent.session.link
-        for batch in batches:
-            while len(self._sends) >= TRANSACTION_SENDS_MAX:
-                oldest = self._sends.popleft()
-                if not oldest.ended:
-                    yield oldest
-            self._check_sendable()
-            if not link.window.enter(len(batch)):
-                yield from link.window.wait(len(batch), link.timeout_s)
-            ticket = agent.session.start_batch(SendItems, agent.id, self.id, batch=batch)
-            self._batches += 1
-            self._sends.append(ticket)
-            ticket.add_callback(self._sent)
+        while len(self._sends) >= TRANSACTION_SENDS_MAX:
+            if not self._sends[0].ended:
+                yield self._sends[0]
+            self._sends.popleft()
+        self._check_sendable()
+        if not link.window.enter(len(batch)):
+            yield from link.window.wait(len(batch), link.timeout_s)
+        ticket = agent.session.start_batch(SendItems, agent.id, self.id, batch=batch)
+        self._batches += 1
+        self._sends.append(ticket)
+        ticket.add_callback(self._sent)
 
     def _sent(self, ticket: Ticket) -> None:
         """A batch has been answered."""
@@ -144,8 +167,7 @@ class Draft:
 
     def settle(self) -> Steps[None]:
         """Wait until all batches have arrived; the error, if one did not."""
-        while self._sends:
-            ticket = self._sends.popleft()
+        for ticket in tuple(self._sends):
             if not ticket.ended:
                 yield ticket
         if self._failure is not None:
@@ -157,6 +179,8 @@ class Draft:
             if state in NEXT_STATES[self.state]:
                 self.state = state
             self._outbox.clear()
+            self._due = deque()
+            self._batch = None
         self.producer.forget(self)
 
     def checkpointed(self) -> None:
@@ -171,10 +195,17 @@ class Draft:
         self._in_doubt = True
         self.unseal()
 
+    def entrust(self) -> None:
+        """A checkpoint was sent, and nobody waits for it any more: the answer will tell."""
+        self._in_doubt = True
+
     def abandon(self) -> None:
-        """Nobody will use it any more."""
-        self._sealed = True
-        self.producer.forget(self)
+        """Nobody will use it any more: it ends as a checkpoint that was sent says, or cancelled."""
+        if self._in_doubt:
+            self._sealed = True
+            self.producer.forget(self)
+        else:
+            self.close(TransactionState.CANCELLED)
 
     def vanished(self) -> None:
         """The server says that it is not open: its stream was deleted, or a checkpoint in doubt worked."""
@@ -187,6 +218,11 @@ class Draft:
     def sealed(self) -> bool:
         """Whether somebody is closing it."""
         return self._sealed
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a checkpoint was sent whose answer nobody got."""
+        return self._in_doubt
 
     # Checks.
 

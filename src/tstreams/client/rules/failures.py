@@ -24,6 +24,7 @@ _BY_CODE: dict[str, type[Error]] = {
 
 _SESSION_ENDED = "the session has ended"
 _TRANSACTION = re.compile(r"transaction (\d+)\b")
+_AGENT = re.compile(r"agent (\d+)\b")
 
 
 def translated(error: moebius.Error) -> Error:
@@ -47,4 +48,10 @@ def is_session_end(error: Error | None) -> bool:
 def transaction_in(error: Error) -> int | None:
     """The transaction that an error of the server is about: one of many may have expired."""
     found = _TRANSACTION.search(error.message)
+    return int(found[1]) if found else None
+
+
+def agent_in(error: Error) -> int | None:
+    """The agent that an error of the server begins with: it knows agents by their numbers."""
+    found = _AGENT.match(error.message)
     return int(found[1]) if found else None

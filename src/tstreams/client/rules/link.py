@@ -33,8 +33,12 @@ class Wire(Protocol):
         timeout: float | None = -1,
         repeat: bool = False,
         one_way: bool = False,
+        credit: int | None = None,
     ) -> Pending:
         """Send a request and go on; its end comes to the sink."""
+
+    def grant(self, pending: Any, credit_bytes: int) -> None:
+        """There is room for more of a streaming response."""
 
     def cancel(self, pending: Any) -> None:
         """Stop a request; its sink hears no more."""
@@ -75,6 +79,14 @@ class Link:
         except moebius.Error as error:
             raise translated(error) from None
         return ticket
+
+    def subscribe(self, sink: Sink, message: Message, *, shard: int, credit: int) -> Any:
+        """Send a request that is answered again and again, as far as the credit goes."""
+        command = f"{shard}:{type(message).__name__}"
+        try:
+            return self.wire.begin(sink, command, (encode(message),), timeout=None, credit=credit)
+        except moebius.Error as error:
+            raise translated(error) from None
 
     def cancel(self, ticket: Ticket) -> None:
         """Nobody waits for this answer any more."""

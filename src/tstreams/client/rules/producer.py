@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import moebius
 
@@ -131,11 +130,19 @@ class Producer:
         if ticket.error is None:
             self._drop(ticket.reply(Done).id)
 
-    def _drop(self, transaction_id: int) -> None:
+    def _drop(self, transaction_id: int, draft: Draft | None = None) -> None:
         """Cancel a transaction that nobody will miss, without waiting, however long it takes."""
+
+        def note(ticket: Ticket) -> None:
+            if draft is not None and ticket.error is None:
+                draft.close(TransactionState.CANCELLED)
+
         agent = self.agent
         with suppress(Error):  # the session is over, and the transaction with it
-            agent.session.start(CancelTransactions, [agent.id], [transaction_id], timeout_s=None)
+            ticket = agent.session.start(
+                CancelTransactions, [agent.id], [transaction_id], timeout_s=None
+            )
+            ticket.add_callback(note)
 
     def forget(self, draft: Draft) -> None:
         """A transaction is not open any more."""
@@ -149,7 +156,7 @@ class Producer:
         self.agent.check()
         drafts = self._claim(partition)
         yield from closing.prepare(drafts)
-        yield from closing.commit(self.agent.session, self.turns, [self.agent.id], drafts)
+        yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], drafts)
 
     def cancel(self, partition: int | None = None) -> Steps[None]:
         """Cancel all open transactions, or those of a partition."""
@@ -159,16 +166,16 @@ class Producer:
             yield from closing.cancel(self.agent.session, self.agent.id, drafts)
 
     def _claim(self, partition: int | None) -> list[Draft]:
-        """The open transactions that nobody else is closing."""
-        if partition is not None:
-            self.partitioner.check(partition)
+        if partition is None:
+            return self.claim(lambda draft: True)
+        self.partitioner.check(partition)
+        return self.claim(lambda draft: draft.partition == partition)
+
+    def claim(self, is_wanted: Callable[[Draft], bool]) -> list[Draft]:
+        """Seal the open transactions that are wanted, and that nobody else is closing."""
         with self._lock:
             drafts = list(self._open.values())
-        return [
-            draft
-            for draft in drafts
-            if (partition is None or draft.partition == partition) and draft.try_seal()
-        ]
+        return [draft for draft in drafts if is_wanted(draft) and draft.try_seal()]
 
     def prepare_one(self, draft: Draft) -> Steps[None]:
         """The first half of a checkpoint of one transaction: what takes work."""
@@ -177,7 +184,7 @@ class Producer:
 
     def commit_one(self, draft: Draft) -> Steps[None]:
         """The second half: only waiting."""
-        yield from closing.commit(self.agent.session, self.turns, [self.agent.id], [draft])
+        yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], [draft])
 
     def cancel_one(self, draft: Draft) -> Steps[None]:
         """Cancel one transaction."""
@@ -187,7 +194,7 @@ class Producer:
     def abandon(self, draft: Draft) -> None:
         """A checkpoint failed, and nobody will try again: if it is open, it must not stay so."""
         draft.abandon()
-        self._drop(draft.id)
+        self._drop(draft.id, draft)
 
     def close(self, until: float | None = None) -> Steps[None]:
         """Cancel what is open and give the name back. What was submitted before takes effect before."""
@@ -278,13 +285,35 @@ class Producer:
             raise
         return draft
 
+    def commit_long(self, draft: Draft) -> Steps[int]:
+        """Its end: the id. If that fails it must not stay open, because nobody else knows of it."""
+        try:
+            yield from self.commit_one(draft)
+        except BaseException:
+            self.abandon(draft)
+            raise
+        return draft.id
+
+
+class Promise(Protocol):
+    """A future of either kind. One whose user has lost interest is done already."""
+
+    def done(self) -> bool:
+        """Whether nothing can be put into it any more."""
+
+    def set_result(self, result: int, /) -> None:
+        """It is the id of a transaction."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It failed."""
+
 
 class InstantSink:
     """Puts the id of an instant transaction into a future. A moebius sink; without a future, for nobody."""
 
     __slots__ = ("future", "number", "session", "size")
 
-    def __init__(self, future: Future[int] | None) -> None:
+    def __init__(self, future: Promise | None) -> None:
         self.future = future
         self.session: Session | None = None
         self.number = self.size = 0
@@ -297,7 +326,7 @@ class InstantSink:
         session = self.session
         assert session is not None
         session.answered(self.number, self.size, None)
-        if self.future is None:
+        if self.future is None or self.future.done():
             return
         reply = decode_reply(parts[0]) if parts else None
         if isinstance(reply, Done):
@@ -307,9 +336,9 @@ class InstantSink:
 
     def fail(self, error: moebius.Error) -> None:
         """It failed."""
-        failure = translated(error)
         session = self.session
         assert session is not None
+        failure = session.named(translated(error))
         session.answered(self.number, self.size, failure)
-        if self.future is not None:
+        if self.future is not None and not self.future.done():
             self.future.set_exception(failure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from ...errors import BadRequest
@@ -19,15 +19,17 @@ from ...limits import (
 from ...model import Anchor, Offset
 from ...protocol import Commit, Done, GetPositions, Positions, ReadPosition, Want
 from .agent import Agent, open_agent
-from .cursor import NEVER, Cursor, Starts
+from .cursor import NEVER, Cursor, Start, Starts
 from .delivery import Delivery, Source, unpack
 from .lane import Ask, Lane
 from .link import Link
 from .partitioning import check_partition, chosen_partitions, listed
 from .ticket import AnyOf, Steps, Ticket, answer
+from .turns import Turns
 
 _WAIT_S_MAX = FETCH_WAIT_MS_MAX / 1000
 _LANE_BYTES_MIN = 128 * KIB
+_STOP_S = 0.1
 
 Mark: TypeAlias = tuple[Cursor, int, int | None]
 """A partition, and where its reader stood: the next id, and the position."""
@@ -42,25 +44,41 @@ def open_reader(
     partitions: Iterable[int] | None,
 ) -> Steps[Reader]:
     """Make a reader: where it was checkpointed last, or at `start`."""
+    agent, starts = yield from open_at(link, stream, name, start, resume, partitions)
+    return Reader(agent, [Cursor(*it) for it in starts])
+
+
+def open_at(
+    link: Link,
+    stream: str,
+    name: str | None,
+    start: Offset,
+    resume: bool,
+    partitions: Iterable[int] | None,
+) -> Steps[tuple[Agent, list[Start]]]:
+    """Take a reader's name, and find out where it begins."""
     check_offset(start)
     chosen = listed(partitions)
     agent = yield from open_agent(link, "reader", stream, name, chosen)
     # After the name was taken: whoever had it before cannot move the offset any more.
-    positions = yield from _positions(agent)
+    try:
+        positions = yield from _positions(agent)
+    except BaseException:
+        agent.abandon()
+        raise
     saved = dict(positions.saved) if resume else {}
     starts = Starts(positions)
-    cursors = []
+    found: list[Start] = []
     for partition in chosen_partitions(agent.stream, chosen):
         if partition in saved:
             at = saved[partition]
-            cursors.append(Cursor(partition, at + 1, at or None))
+            found.append((partition, at + 1, at or None, False))
         else:
-            cursor = Cursor(partition, *starts.of(start, partition))
             # Where "newest" was is known only now: the first checkpoint saves it, also where nothing
             # was read. Else the next reader of this name would begin later, and miss what came between.
-            cursor.moved = start.anchor is not Anchor.OLDEST
-            cursors.append(cursor)
-    return Reader(agent, cursors)
+            unsaved = start.anchor is not Anchor.OLDEST
+            found.append((partition, *starts.of(start, partition), unsaved))
+    return agent, found
 
 
 def check_offset(offset: Offset) -> Offset:
@@ -70,6 +88,15 @@ def check_offset(offset: Offset) -> Offset:
             f"an offset is made with Offset.oldest(), newest(), at() or after(), not {offset!r}"
         )
     return offset
+
+
+def check_wait(seconds: float | None, what: str) -> float | None:
+    """How long to wait: a number of seconds from 0 on, or None for ever."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise BadRequest(f"{what} is a number of seconds, not {seconds!r}")
+    return float(seconds)
 
 
 def _positions(agent: Agent) -> Steps[Positions]:
@@ -90,7 +117,7 @@ class Reader:
         self.agent = agent
         self.source = Source(agent.session.link, agent.stream, agent.stream_id)
         self._lock = threading.Lock()
-        self._saving = threading.Lock()
+        self.saving = Turns()
         self._cursors = {cursor.partition: cursor for cursor in cursors}
         lanes = range(0, len(cursors), FETCH_WANTS_MAX)
         bytes_max = max(_LANE_BYTES_MIN, FETCH_BYTES // len(lanes))
@@ -175,16 +202,22 @@ class Reader:
                     return found
             return None
 
-    def next(self, max_wait_s: float | None) -> Steps[Delivery | None]:
-        """The next transaction of any partition; None if there was none for so long."""
+    def next(
+        self, max_wait_s: float | None, is_stopped: Callable[[], bool] | None = None
+    ) -> Steps[Delivery | None]:
+        """The next transaction of any partition; None if there was none for so long, or it was stopped."""
         since = time.monotonic()
         while True:
             self.agent.check()
+            if is_stopped is not None and is_stopped():
+                return None
             if (found := self.take_any()) is not None:
                 return found
             left_s = None if max_wait_s is None else max_wait_s - (time.monotonic() - since)
             if left_s is not None and left_s <= 0:
                 return (yield from self._look_once_more())
+            if is_stopped is not None:  # nobody wakes us for this: we look at it now and then
+                left_s = _STOP_S if left_s is None else min(left_s, _STOP_S)
             yield AnyOf(self._ask_lanes(), left_s)
 
     def _ask_lanes(self) -> list[Ticket]:
@@ -281,7 +314,11 @@ class Reader:
         return self._cursor(partition).position
 
     def marks(self) -> list[Mark]:
-        """What a checkpoint has to save: where the reader stands, where that is new."""
+        """What a checkpoint has to save: where the reader stands, where that is new.
+
+        Whoever takes them has his turn in `saving`, until they are saved: a later look must not be
+        overtaken by an earlier one.
+        """
         with self._lock:
             moved = [cursor for cursor in self._cursors.values() if cursor.moved]
             return [(cursor, cursor.next_id, cursor.position) for cursor in moved]
@@ -302,12 +339,20 @@ class Reader:
     def checkpoint(self) -> Steps[None]:
         """Save durably where the reader stands."""
         self.agent.check()
-        with self._saving:  # a later look must not be saved by an earlier request
+        yield from self.saving.enter()
+        try:
             marks = self.marks()
             positions = self.positions_of(marks)
             ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
-        yield from answer(ticket, Done)
-        self.saved(marks)
+
+            def note(ticket: Ticket) -> None:  # also if nobody waits for the answer any more
+                if ticket.error is None:
+                    self.saved(marks)
+
+            ticket.add_callback(note)
+            yield from answer(ticket, Done)
+        finally:
+            self.saving.leave()
 
     def rewind(self) -> None:
         """Back to the last checkpoint in all partitions."""

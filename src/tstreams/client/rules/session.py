@@ -11,7 +11,7 @@ import moebius
 from ...errors import Error, InvalidState
 from ...limits import KEEPALIVE_S_MAX
 from ...protocol import Change, KeepAlive, encode
-from .failures import is_session_end, translated
+from .failures import agent_in, is_session_end, translated
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -50,6 +50,16 @@ class Session:
         self._commands: dict[type, str] = {}
         self._leases_ms: Counter[int] = Counter()
         self._beat: Ticket | None = None
+        self.titles: dict[int, str] = {}
+        """What users call the agents of this session, by their numbers."""
+
+    def named(self, error: Error) -> Error:
+        """An error of the server, with what users call the agent in the place of its number."""
+        number = agent_in(error)
+        title = None if number is None else self.titles.get(number)
+        if title is None:
+            return error
+        return type(error)(error.message.replace(f"agent {number}", title, 1))
 
     def start(self, kind: type[Change], *fields: Any, timeout_s: float | None = -1) -> Ticket:
         """Send a change without a batch. It is small, and waits for no one."""

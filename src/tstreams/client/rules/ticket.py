@@ -72,7 +72,8 @@ class Ticket:
 
     def fail(self, error: moebius.Error) -> None:
         """The request failed."""
-        self._end((), translated(error))
+        failure = translated(error)
+        self._end((), failure if self.session is None else self.session.named(failure))
 
     # For the rules.
 
@@ -116,6 +117,11 @@ class Ticket:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
+
+
+PAUSE = Ticket()
+"""Yielded after work that took a while, to wait for nothing: an event loop may let others go first."""
+PAUSE.end()
 
 
 @dataclass(frozen=True, slots=True)

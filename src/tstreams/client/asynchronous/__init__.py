@@ -1,0 +1,1 @@
+"""The asyncio face: the rules, run on an event loop."""

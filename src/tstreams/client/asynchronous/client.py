@@ -1,0 +1,284 @@
+"""The client: a connection to a server, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import moebius
+
+from ...errors import BadRequest, InvalidState
+from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S
+from ...model import Offset, Stream, Ttl
+from ..config import ClientConfig, Tls
+from ..pickling import refuse_to_pickle
+from ..rules import streams
+from ..rules.agent import forked
+from ..rules.failures import translated
+from ..rules.link import Link
+from ..rules.producer import open_producer
+from ..rules.reader import open_reader
+from ..rules.ticket import Steps
+from ..statistics import ClientStatistics
+from .consumer import Consumer
+from .driver import Driver
+from .opening import Opening
+from .producer import Producer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to a tstreams server, for asyncio. Tasks share it; it belongs to the loop it was opened on.
+
+    It reconnects by itself, and repeats what was not answered; the effect happens once. Every call has
+    the deadline `timeout`; past it `Timeout` (or `Unavailable`) says that nobody knows whether the call
+    took effect. Every call may be cancelled where it waits. Close it, or `async with` it. To use it on
+    another loop or in another process, send its `config` there.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        wire: moebius.aio.Client,
+        on_closed: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self.config = config
+        """What it was made of. Can be pickled."""
+        self._wire = wire
+        self._on_closed = on_closed
+        self._pid = os.getpid()
+        self._closed = False
+        self._ended = asyncio.Event()
+        self._agents: set[Producer | Consumer] = set()
+        self._link = Link(wire, config.timeout)
+        self._driver = Driver(self._link)
+
+    # Streams.
+
+    async def create_stream(
+        self,
+        name: str,
+        partitions: int = 1,
+        ttl: Ttl = "7d",
+        description: str = "",
+        *,
+        schema: pa.Schema | bytes | None = None,
+    ) -> Stream:
+        """Make a stream. `AlreadyExists` if there is one of that name.
+
+        `ttl`: how long transactions live after they were opened. With a `schema` its transactions hold
+        rows of Arrow data instead of single items.
+        """
+        steps = streams.create_stream(self._link, name, partitions, ttl, description, schema)
+        return await self._run(steps)
+
+    async def stream(self, name: str) -> Stream:
+        """A stream by its name. `NotFound` if there is none."""
+        return await self._run(streams.get_stream(self._link, name))
+
+    async def streams(
+        self, prefix: str = "", limit: int | None = None, after: str | None = None
+    ) -> list[Stream]:
+        """Streams in the order of their names: those that begin with `prefix` and come after `after`.
+
+        With a `limit` at most so many; the name of the last is the next call's `after`.
+        """
+        return await self._run(streams.list_streams(self._link, prefix, limit, after))
+
+    async def alter_stream(
+        self, name: str, *, ttl: Ttl | None = None, description: str | None = None
+    ) -> Stream:
+        """Give a stream another ttl or description; what is None stays as it is."""
+        return await self._run(streams.alter_stream(self._link, name, ttl, description))
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream with all it holds, and the offsets of its readers."""
+        await self._run(streams.delete_stream(self._link, name))
+
+    async def purge_stream(self, name: str, before: datetime | int) -> None:
+        """Drop the transactions that were opened before a time, or before the one of this id."""
+        await self._run(streams.purge_stream(self._link, name, before))
+
+    # Agents.
+
+    def producer(
+        self,
+        stream: str,
+        name: str | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        transaction_ttl: Ttl = 60.0,
+        compression: str = "none",
+    ) -> Opening[Producer]:
+        """Make a producer; an older one of the same name and stream is fenced. `await` or `async with` it.
+
+        `partitions` restricts it. `transaction_ttl`: how long its open transactions live if this client
+        vanishes, or its loop stands still; while it lives they are kept alive. `compression`: "none",
+        "lz4" or "zstd". Without a name it gets one of its own.
+        """
+        steps = open_producer(self._link, stream, name, partitions, transaction_ttl, compression)
+
+        async def make() -> Producer:
+            producer = Producer(self._driver, await self._run(steps), self._agents.discard)
+            return await self._keep(producer)
+
+        return Opening(make())
+
+    def consumer(
+        self,
+        stream: str,
+        name: str | None = None,
+        *,
+        start: Offset | None = None,
+        resume: bool = True,
+        partitions: Iterable[int] | None = None,
+    ) -> Opening[Consumer]:
+        """Make a consumer; an older reader of the same name and stream is fenced. `await` or `async with` it.
+
+        It goes on after its last checkpoint, or begins at `start` (the oldest transaction, if you name
+        none) where there is none, and everywhere with `resume=False`.
+        """
+        begin = Offset.oldest() if start is None else start
+        steps = open_reader(self._link, stream, name, begin, resume, partitions)
+
+        async def make() -> Consumer:
+            consumer = Consumer(self._driver, await self._run(steps), self._agents.discard)
+            return await self._keep(consumer)
+
+        return Opening(make())
+
+    # Life.
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    async def close(self) -> None:
+        """Close all producers and consumers, and the connection. May be called again.
+
+        If the task is cancelled in here the server is told all the same; only nobody waits for its answer.
+        """
+        if self._pid != os.getpid():
+            return
+        self._driver.check()
+        if self._closed:
+            await self._ended.wait()
+            return
+        self._closed = True
+        agents = list(self._agents)
+        self._agents.clear()
+        until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
+        try:
+            goodbyes = [self._driver.spawn(agent._rules.close(until)) for agent in agents]
+            if goodbyes:
+                await asyncio.wait(goodbyes)
+        finally:
+            self._driver.close()
+            try:
+                await self._wire.close()
+            finally:
+                self._ended.set()
+                if self._on_closed is not None:
+                    await self._on_closed()
+
+    def statistics(self) -> ClientStatistics:
+        """What this client is doing."""
+        self._check()
+        window = self._link.window
+        agents = len(self._agents)
+        return ClientStatistics(self._wire.statistics(), window.requests, window.bytes, agents)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<client of {self.config.url}{', closed' if self._closed else ''}>"
+
+    def __reduce__(self) -> Any:
+        raise refuse_to_pickle("a client")
+
+    # Inside.
+
+    async def _run(self, steps: Steps[T]) -> T:
+        self._check()
+        return await self._driver.run(steps)
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise forked("this client")
+        if self._closed:
+            raise InvalidState("this client is closed: connect anew")
+
+    async def _keep(self, agent: A) -> A:
+        if not self._closed:
+            self._agents.add(agent)
+            return agent
+        await agent.close()
+        raise InvalidState("this client was closed while an agent was being made")
+
+
+A = TypeVar("A", Producer, Consumer)
+
+
+async def open_client(
+    config: ClientConfig, on_closed: Callable[[], Awaitable[None]] | None = None
+) -> Client:
+    """Connect. `on_closed` is called after the connection was closed, also if it never came about."""
+    begun_at = time.monotonic()
+    try:
+        wire = moebius.aio.Client(
+            config.url,
+            timeout=config.timeout,
+            token=config.token,
+            name="tstreams",
+            tls=config.tls_context(),
+            curve=config.curve,
+        )
+        await wire.open(config.timeout)
+    except BaseException as error:
+        if on_closed is not None:
+            await on_closed()
+        if isinstance(error, moebius.Error):
+            raise translated(error) from None
+        raise
+    client = Client(config, wire, on_closed)
+    try:
+        left_s = config.timeout - (time.monotonic() - begun_at)
+        await client._driver.run(client._link.describe(max(0.001, left_s)))
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+def connect(
+    url: str | ClientConfig,
+    token: str = "",
+    timeout: float = CLIENT_TIMEOUT_S,
+    tls: Tls | ssl.SSLContext | None = None,
+    curve: moebius.CurveClient | None = None,
+) -> Opening[Client]:
+    """Connect to a server: `async with tstreams.aio.connect("tcp://127.0.0.1:7070") as ts: ...`
+
+    Or `ts = await tstreams.aio.connect(...)`. `timeout` is the deadline of connecting and of every call.
+    `tls` is for tcp addresses, `curve` for those of ZeroMQ. Instead of all that, the `config` of another
+    client.
+    """
+    if not isinstance(url, ClientConfig):
+        if isinstance(tls, bool):
+            raise BadRequest("tls is a tstreams.Tls or an ssl.SSLContext, not a bool")
+        url = ClientConfig(url, token, timeout, tls, curve)
+    return Opening(open_client(url))

@@ -1,0 +1,35 @@
+"""The loop of `client.process`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..rules.processing import Processed, Processing
+from .driver import Driver
+from .received import ReadTransaction
+
+
+def process(
+    driver: Driver,
+    processing: Processing,
+    fn: Callable[[ReadTransaction], Any],
+    max_wait_s: float | None,
+    stop: threading.Event | None,
+) -> Processed:
+    """Read, call, write and commit, until it is over."""
+    is_stopped = (lambda: False) if stop is None else stop.is_set
+    try:
+        while True:
+            delivery = driver.run(processing.next(max_wait_s, is_stopped))
+            if delivery is None:
+                return processing.done
+            try:
+                driver.run(processing.write(delivery, fn(ReadTransaction(driver, delivery))))
+            except Exception as error:
+                where = f"{processing.reader.agent.stream.name!r}/{delivery.entry.partition}"
+                error.add_note(f"while transaction {delivery.id} of {where} was processed")
+                raise
+    finally:
+        driver.run(processing.close())

@@ -1,0 +1,56 @@
+"""A transaction in the hands of a callback."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING
+
+from .delivery import Delivery
+
+if TYPE_CHECKING:
+    from .place import Place
+    from .subscriber import Subscriber
+
+_at_hand: ContextVar[Handling | None] = ContextVar("tstreams_at_hand", default=None)
+
+
+class Handling:
+    """One call of a callback. What is opened inside the call belongs to it: a group commits it together
+    with the transaction that it was made from, and not before.
+    """
+
+    __slots__ = ("_delivery", "dropped", "id", "place", "returned_as", "subscriber")
+
+    def __init__(self, subscriber: Subscriber, place: Place, delivery: Delivery) -> None:
+        self.subscriber = subscriber
+        self.place = place
+        self.id = delivery.id
+        """The transaction's."""
+        self._delivery: Delivery | None = delivery
+        self.returned_as = 0
+        """Which of all calls was the so-manieth to return; 0 before it has."""
+        self.dropped = False
+        """It failed, or its subscriber was rewound: what it made must not be committed."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """The transaction, as long as the call is under way."""
+        assert self._delivery is not None, "the call has ended"
+        return self._delivery
+
+    def end(self) -> None:
+        """Let go of the transaction: what was opened in the call may outlive it, and remembers us."""
+        self._delivery = None
+
+    def enter(self) -> Token[Handling | None]:
+        """The callback is called from here on."""
+        return _at_hand.set(self)
+
+    def leave(self, token: Token[Handling | None]) -> None:
+        """The callback has ended."""
+        _at_hand.reset(token)
+
+
+def at_hand() -> Handling | None:
+    """The call that this code runs in, if it runs in one."""
+    return _at_hand.get()

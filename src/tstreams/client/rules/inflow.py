@@ -1,0 +1,179 @@
+"""What the server sends to a subscriber, as far as there is room for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import moebius
+from moebius.messages import ITEM_OVERHEAD_BYTES
+
+from ...errors import Error, Unavailable
+from ...limits import (
+    SUBSCRIBER_ANSWER_BYTES,
+    SUBSCRIBER_RETRY_S_MAX,
+    SUBSCRIBER_RETRY_S_MIN,
+    SUBSCRIBER_WINDOW_BYTES,
+)
+from ...protocol import Subscribe, Want
+from .agent import Agent
+from .delivery import Delivery, Source, unpack_parts
+from .failures import translated
+
+if TYPE_CHECKING:
+    from moebius.messages import Parts
+
+log = logging.getLogger("tstreams.client")
+
+_STEADY_S = 10.0
+"""A subscription that lived so long was a good one: if it breaks, a new one is begun at once."""
+
+
+class Feed:
+    """The answers to one `Subscribe`, until somebody takes them. A moebius sink."""
+
+    __slots__ = ("_on_event", "arrived", "begun_at", "failure", "handle")
+
+    def __init__(self, on_event: Callable[[], None]) -> None:
+        self._on_event = on_event
+        self.arrived: deque[Parts] = deque()
+        self.failure: Error | None = None
+        self.handle: Any = None
+        self.begun_at = time.monotonic()
+
+    def item(self, parts: Parts) -> None:
+        """Some transactions."""
+        self.arrived.append(parts)
+        self._on_event()
+
+    def done(self, parts: Parts | None) -> None:
+        """No server ends a subscription without a word, but it would not be the end of the world."""
+        self.failure = Unavailable("the server has ended the subscription")
+        self._on_event()
+
+    def fail(self, error: moebius.Error) -> None:
+        """The subscription broke."""
+        self.failure = translated(error)
+        self._on_event()
+
+
+class Inflow:
+    """One subscription at a time, begun anew where it broke.
+
+    Invariants: `held` is what was received and not released; together with what was released and not
+    granted yet it is what the server has used of the window. Only `Feed` is touched by the connection;
+    all the rest is its subscriber's, under that one's lock.
+    """
+
+    def __init__(self, source: Source, agent: Agent, on_event: Callable[[], None]) -> None:
+        self._source = source
+        self._agent = agent
+        self._on_event = on_event
+        self._feed: Feed | None = None
+        self._owed = 0
+        self._pause_s = 0.0
+        self.held = 0
+        self.begins_at = 0.0
+        """When the next subscription should be begun, if there is none."""
+
+    # Asking.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a subscription."""
+        return self._feed is not None
+
+    def begin(self, wants: list[Want]) -> None:
+        """Ask for all that comes, in place of what was asked for before."""
+        self.cancel()
+        link = self._source.link
+        message = Subscribe(self._source.stream_id, wants, SUBSCRIBER_ANSWER_BYTES, self._agent.id)
+        self._owed = 0
+        feed = Feed(self._on_event)
+        credit = max(1, SUBSCRIBER_WINDOW_BYTES - self.held)
+        feed.handle = link.subscribe(feed, message, shard=self._source.shard, credit=credit)
+        self._feed = feed
+
+    def cancel(self) -> None:
+        """Ask for nothing. What has arrived and was not taken is dropped."""
+        feed, self._feed = self._feed, None
+        if feed is not None and feed.failure is None:
+            self._source.link.wire.cancel(feed.handle)
+
+    # What came.
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something came that was not taken."""
+        feed = self._feed
+        return feed is not None and (bool(feed.arrived) or feed.failure is not None)
+
+    def receive(self) -> Iterator[tuple[Delivery, int]]:
+        """All that has arrived, each with the credit that it takes until it is released."""
+        feed = self._feed
+        while feed is not None and feed.arrived:
+            parts = feed.arrived.popleft()
+            try:
+                found = unpack_parts(self._source, parts)
+            except Exception as error:
+                self._source.link.wire.cancel(feed.handle)
+                feed.arrived.clear()
+                feed.failure = Error(f"what the server sent cannot be read: {error}")
+                return
+            used = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
+            share = (used - sum(len(it.data) for it in found)) // max(1, len(found))
+            self.held += used
+            self._pause_s = 0.0
+            spread = 0
+            for delivery in found:
+                cost = len(delivery.data) + share
+                spread += cost
+                yield delivery, cost
+            self.release(used - spread)
+
+    def release(self, cost: int) -> None:
+        """There is room for so much more."""
+        self.held -= cost
+        self._owed += cost
+        if self._owed * 4 >= SUBSCRIBER_WINDOW_BYTES:
+            self.grant()
+
+    def grant(self) -> None:
+        """Tell the server of the room."""
+        feed = self._feed
+        if feed is not None and self._owed:
+            self._source.link.wire.grant(feed.handle, self._owed)
+            self._owed = 0
+
+    def forget(self, cost: int) -> None:
+        """So much need not be counted any more; the next subscription gets the room."""
+        self.held -= cost
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the server can send nothing more. If it only does not know of the room, it is told."""
+        if self.held + self._owed >= SUBSCRIBER_WINDOW_BYTES:
+            self.grant()
+        return self._feed is not None and self.held >= SUBSCRIBER_WINDOW_BYTES
+
+    # When it breaks.
+
+    def failure(self) -> Error | None:
+        """Why the subscription broke, if it is for good; else a new one is due, after a while."""
+        feed = self._feed
+        if feed is None or feed.failure is None or feed.arrived:
+            return None
+        self._feed = None
+        error = self._agent.session.named(feed.failure)
+        if not isinstance(error, Unavailable):
+            return error
+        now = time.monotonic()
+        if now - feed.begun_at >= _STEADY_S:
+            self._pause_s = 0.0
+        self.begins_at = now + self._pause_s
+        log.info("%s: %s; subscribing again", self._agent.title, error)
+        self._pause_s = min(max(SUBSCRIBER_RETRY_S_MIN, 2 * self._pause_s), SUBSCRIBER_RETRY_S_MAX)
+        return None

@@ -1,0 +1,401 @@
+"""What a subscriber does: takes what the server pushes, and hands it to engines, each partition in order.
+
+STOPPED --start--> RUNNING --stop, or a failure for good--> STOPPING --engines have ended--> STOPPED
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from enum import Enum
+
+from ...errors import BadRequest, Error, Fenced, InvalidState
+from ...limits import (
+    CLIENT_CLOSE_TIMEOUT_S,
+    SUBSCRIBER_ENGINES_MAX,
+    SUBSCRIBER_LAG_BYTES,
+    SUBSCRIBER_WINDOW_BYTES,
+)
+from ...model import Offset
+from ...protocol import Commit, Done, ReadPosition
+from .agent import Agent
+from .cursor import Start
+from .delivery import Source
+from .handling import Handling
+from .inflow import Inflow
+from .link import Link
+from .partitioning import check_partition
+from .place import Mark, Places
+from .reader import open_at
+from .ticket import AnyOf, Steps, Ticket, answer
+from .turns import Turns
+
+
+class Run(Enum):
+    """What a subscriber is doing."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+def open_subscriber(
+    link: Link,
+    stream: str,
+    name: str | None,
+    start: Offset,
+    resume: bool,
+    partitions: Iterable[int] | None,
+    engines: int,
+) -> Steps[Subscriber]:
+    """Make a subscriber: where it was checkpointed last, or at `start`."""
+    if isinstance(engines, bool) or not isinstance(engines, int):
+        raise BadRequest(f"engines are a number, not {engines!r}")
+    if not 1 <= engines <= SUBSCRIBER_ENGINES_MAX:
+        raise BadRequest(f"a subscriber has 1 to {SUBSCRIBER_ENGINES_MAX} engines, not {engines}")
+    agent, starts = yield from open_at(link, stream, name, start, resume, partitions)
+    return Subscriber(agent, starts, engines)
+
+
+class Subscriber:
+    """Hands the transactions of a stream to engines.
+
+    An engine is whatever calls callbacks: a thread or a task. It calls `take`, the callback, and then
+    `returned` or `failed`, again and again, and `engine_ended` when `take` gave None or raised.
+
+    Invariants: a place's `next_id` moves only when a callback returned. `_fatal` is raised to one engine,
+    once. A ticket in `_idle` belongs to an engine that waits, or is about to look once more.
+    """
+
+    def __init__(self, agent: Agent, starts: list[Start], engines: int) -> None:
+        self.agent = agent
+        self.engines = engines
+        self.saving = Turns()
+        self.inside: Callable[[], bool] = lambda: False
+        """Whether an engine asks: it cannot wait for its own end. For the face to say."""
+        self._source = Source(agent.session.link, agent.stream, agent.stream_id)
+        self._inflow = Inflow(self._source, agent, self._stir)
+        self._lock = threading.Lock()
+        self._places = Places(starts)
+        self._handlings: set[Handling] = set()
+        self._idle: deque[Ticket] = deque()
+        self._run = Run.STOPPED
+        self._alive = 0
+        self._ended = Ticket()
+        self._ended.end()
+        self._doom: Error | None = None
+        self._fatal: Error | None = None
+        self._told = False
+        self._ended_by_itself = False
+        self._stale = False
+        self._wasted = 0
+        self._returns = 0
+
+    # Starting and stopping.
+
+    def start(self) -> None:
+        """Begin where callbacks have returned. Partitions that had failed try again."""
+        self.agent.check()
+        with self._lock:
+            if self._run is not Run.STOPPED:
+                raise InvalidState(f"{self.agent.title} is {self._run.value}: it cannot be started")
+            self._run = Run.RUNNING
+            self._doom = self._fatal = None
+            self._told = self._ended_by_itself = False
+            self._alive, self._ended = self.engines, Ticket()
+            self._inflow.held = 0
+            self._inflow.begins_at = 0.0
+            self._places.restart()
+
+    def stop(self) -> Steps[None]:
+        """Hand out nothing more, and wait for the callbacks to return; an engine does not wait."""
+        self._check_here()
+        with self._lock:
+            if self._run is Run.RUNNING:
+                self._finish()
+            elif not self._ended_by_itself:
+                raise InvalidState(f"{self.agent.title} is {self._run.value}, it cannot be stopped")
+            self._ended_by_itself = False
+        self._wake_all()
+        yield from self.wait(None)
+
+    def wait(self, timeout_s: float | None) -> Steps[bool]:
+        """Wait until no engine runs. Whether it is so."""
+        self._check_here()
+        ended = self._ended
+        if not ended.ended and not self.inside():
+            yield AnyOf((ended,), timeout_s)
+        return ended.ended
+
+    def close(self, until: float | None = None) -> Steps[None]:
+        """Stop, and give the name back."""
+        if self.agent.closed:
+            return
+        until = until or time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
+        with self._lock:
+            if self._run is Run.RUNNING:
+                self._finish()
+        self._wake_all()
+        yield from self.wait(max(0.0, until - time.monotonic()))
+        self.agent.closed = True
+        yield from self.agent.leave(until)
+
+    def _check_here(self) -> None:
+        """The engines are not in a child process: nobody would wake who waits for them there."""
+        if self.agent.is_foreign:
+            self.agent.check()
+
+    @property
+    def run(self) -> Run:
+        """What it is doing."""
+        return self._run
+
+    def _finish(self) -> None:
+        self._run = Run.STOPPING
+        self._inflow.cancel()
+
+    # For engines.
+
+    def try_take(self) -> Handling | None:
+        """The next transaction, if one is here."""
+        with self._lock:
+            self._tend()
+            if self._run is not Run.RUNNING or not self._places.line:
+                return None
+            handling = self._hand_out()
+        if self._places.line:
+            self._stir()
+        return handling
+
+    def take(self) -> Steps[Handling | None]:
+        """The next transaction; None when there will be no more, and the reason, to one engine only."""
+        while True:
+            if (handling := self.try_take()) is not None:
+                return handling
+            with self._lock:
+                if self._fatal is not None and not self._told:
+                    self._told = True
+                    raise self._fatal
+                if self._run is not Run.RUNNING:
+                    return None
+                self._relieve()
+                wait_s = self._retry_s()
+            ticket = Ticket()
+            self._idle.append(ticket)
+            # Whoever brings news after this look wakes us; what came before it is seen here.
+            if not self._places.line and not self._inflow.has_news and self._run is Run.RUNNING:
+                yield AnyOf((ticket,), wait_s)
+            with suppress(ValueError):
+                self._idle.remove(ticket)
+
+    def returned(self, handling: Handling) -> None:
+        """The callback has returned: a checkpoint covers it from now on."""
+        place = handling.place
+        with self._lock:
+            self._release(handling)
+            if not handling.dropped:
+                self._returns += 1
+                handling.returned_as = self._returns
+                place.advance(handling.id)
+            if place.lagging and not place.queue:
+                place.lagging = False
+                self._stale = True  # it can keep up again
+
+    def failed(self, handling: Handling, error: BaseException) -> bool:
+        """The callback raised: its partition stops. Whether its user should be told now."""
+        place = handling.place
+        with self._lock:
+            self._release(handling)
+            handling.dropped = True
+            if self._is_fatal(error):  # the engines will be told of it, one of them
+                return False
+            place.failure = error
+            place.next_id = max(place.next_id, place.rewind_id)  # a group may have covered it
+            self._inflow.release(place.clear(place.next_id))
+            self._places.step_out(place)
+            return True
+
+    def _is_fatal(self, error: BaseException) -> bool:
+        """Whether a callback let through what ends this subscriber: several of them may, at once."""
+        fatal = self._fatal
+        return fatal is not None and type(error) is type(fatal) and error.args == fatal.args
+
+    def engine_ended(self) -> None:
+        """An engine calls no more, and neither should the others."""
+        self._wake_all()
+        with self._lock:
+            self._alive -= 1
+            if self._alive:
+                return
+            self._run = Run.STOPPED
+        self._ended.end()
+
+    def _hand_out(self) -> Handling:
+        place = self._places.first()
+        delivery, cost = place.queue.popleft()
+        self._inflow.release(cost)
+        handling = place.at_hand = Handling(self, place, delivery)
+        self._handlings.add(handling)
+        return handling
+
+    def _release(self, handling: Handling) -> None:
+        place = handling.place
+        handling.end()
+        self._handlings.discard(handling)
+        place.at_hand = None
+        self._places.line_up(place)
+
+    # What comes.
+
+    def _tend(self) -> None:
+        """Take in what has come, and ask for more where that has ended."""
+        inflow = self._inflow
+        if self._run is not Run.RUNNING:
+            return
+        if inflow.has_news:
+            for delivery, cost in inflow.receive():
+                place = self._places[delivery.entry.partition]
+                if place.failure is not None or place.lagging or delivery.id < place.fetch_id:
+                    inflow.release(cost)
+                    self._wasted += cost
+                    continue
+                place.put(delivery, cost)
+                self._places.line_up(place)
+            self._doom = inflow.failure()
+        if self._doom is not None:
+            # Who is fenced stops at once; else what came before the end is still handed out.
+            if isinstance(self._doom, Fenced) or not self._has_queued():
+                self._end_by(self._doom)
+            return
+        if self._wasted > SUBSCRIBER_WINDOW_BYTES:
+            self._stale = True
+        if self._stale or (not inflow.is_open and time.monotonic() >= inflow.begins_at):
+            self._subscribe()
+
+    def _has_queued(self) -> bool:
+        return bool(self._places.line) or any(it.place.queue for it in self._handlings)
+
+    def _subscribe(self) -> None:
+        """Ask for what comes next in each partition that takes something."""
+        self._stale = False
+        self._wasted = 0
+        if wants := self._places.wants():
+            self._inflow.begin(wants)
+        else:
+            self._inflow.cancel()
+            self._inflow.begins_at = float("inf")
+
+    def _retry_s(self) -> float | None:
+        """When to look again without having been woken."""
+        begins_at = self._inflow.begins_at
+        if self._inflow.is_open or self._doom is not None or begins_at == float("inf"):
+            return None
+        return max(0.0, begins_at - time.monotonic())
+
+    def _relieve(self) -> None:
+        """Slow callbacks must not take all the room while an engine has nothing to do."""
+        if self._places.line or not self._inflow.is_full:
+            return
+        for handling in self._handlings:
+            if handling.place.queue:
+                self._inflow.forget(handling.place.lag(SUBSCRIBER_LAG_BYTES))
+        self._subscribe()
+
+    def _end_by(self, error: Error) -> None:
+        """It cannot go on."""
+        if self._run is Run.RUNNING:
+            self._fatal = error
+            self._ended_by_itself = True
+            self._finish()
+
+    def _stir(self) -> None:
+        """Wake an engine. Comes from the connection too, which must not wait for a lock."""
+        with suppress(IndexError):
+            self._idle.popleft().end()
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._stir()
+
+    # Positions.
+
+    def look(self, at_hand: Handling | None = None) -> tuple[list[Mark], int]:
+        """What a checkpoint has to save, and how many callbacks had returned then.
+
+        `at_hand`: a call that is still under way, and counts as if it had returned.
+        """
+        with self._lock:
+            return self._places.marks(at_hand), self._returns
+
+    def positions_of(self, marks: list[Mark]) -> list[ReadPosition]:
+        """The same, for the server: the last id that is not wanted again."""
+        return [
+            ReadPosition(self.agent.id, place.partition, max(0, next_id - 1))
+            for place, next_id, _ in marks
+        ]
+
+    def saved(self, marks: list[Mark]) -> None:
+        """A checkpoint has worked."""
+        with self._lock:
+            for place, next_id, position in marks:
+                place.saved(next_id, position)
+
+    def checkpoint(self) -> Steps[None]:
+        """Save durably for which transactions the callbacks have returned."""
+        self.agent.check()
+        yield from self.saving.enter()
+        try:
+            marks, _ = self.look()
+            positions = self.positions_of(marks)
+            ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
+            yield from answer(ticket, Done)
+            self.saved(marks)
+        except Fenced as error:
+            self.fenced(error)
+            raise
+        finally:
+            self.saving.leave()
+
+    def fenced(self, error: Error) -> None:
+        """A checkpoint was refused because another holds the name now."""
+        with self._lock:
+            self._end_by(error)
+        self._wake_all()
+
+    def rewind(self) -> None:
+        """Back to the last checkpoint. What is at hand will come again."""
+        with self._lock:
+            for handling in self._handlings:
+                handling.dropped = True
+            self._inflow.forget(self._places.rewind())
+            self._stale = True
+        self._stir()
+
+    # Looking at it.
+
+    def position(self, partition: int) -> int | None:
+        """The transaction whose callback returned last."""
+        self.agent.check()
+        check_partition(self.agent.stream, partition)
+        if partition not in self._places:
+            raise BadRequest(f"partition {partition} is none that this subscriber reads")
+        return self._places[partition].position
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that it reads."""
+        return [place.partition for place in self._places]
+
+    def failures(self) -> dict[int, BaseException]:
+        """The partitions that have stopped, and why."""
+        with self._lock:
+            return {it.partition: it.failure for it in self._places if it.failure is not None}
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Transactions queued, their bytes, callbacks under way, callbacks that have returned."""
+        with self._lock:
+            queued = sum(len(place.queue) for place in self._places)
+            return queued, self._inflow.held, len(self._handlings), self._returns

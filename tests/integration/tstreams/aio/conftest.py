@@ -1,0 +1,61 @@
+"""Tests as coroutines, on both loops, with somebody who watches the loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from tstreams import aio
+from tstreams.server import Node
+
+from .watchdog import Watchdog
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The loops that tests run on."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+@pytest.fixture
+async def watchdog() -> AsyncIterator[Watchdog]:
+    """Fails the test if the loop stood still."""
+    with Watchdog() as watchdog:
+        yield watchdog
+    assert watchdog.complaints == []
+
+
+@pytest.fixture
+async def ts(node: Node, watchdog: Watchdog) -> AsyncIterator[aio.Client]:
+    """A client."""
+    async with aio.connect(node.addresses[0]) as ts:
+        yield ts
+
+
+@pytest.fixture
+async def clicks(ts: aio.Client) -> str:
+    """A stream of four partitions."""
+    return (await ts.create_stream("clicks", partitions=4)).name
+
+
+async def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Wait until the condition is true; fail if it never is."""
+    deadline = anyio.current_time() + timeout_s
+    while anyio.current_time() < deadline:
+        if result := condition():
+            return result
+        await anyio.sleep(0.01)
+    pytest.fail(f"not true within {timeout_s} s: {condition}")
+
+
+async def all_items(consumer: aio.Consumer, max_wait: float = 0) -> list[list[bytes]]:
+    """What is visible."""
+    return [list(await txn.read_items()) async for txn in consumer.read(max_wait)]
+
+
+def agents_of(node: Node) -> int:
+    """How many agents hold a name on the server."""
+    return sum(len(session.agents) for session in list(node.shards[0].core.state.sessions.values()))
