@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import moebius
@@ -21,6 +22,9 @@ from tstreams.protocol import (
 
 if TYPE_CHECKING:
     from tests.scenarios.stage import Stage
+
+
+_AGENT = re.compile(r"agent \d+")
 
 
 class RawRequests:
@@ -68,6 +72,11 @@ class RawRequests:
             case StreamInfo():
                 return f"stream {reply.name}"
         raise AssertionError(f"nobody expects a {reply}")
+
+    def named(self, text: str) -> str:
+        """Numbers of agents in a text, replaced by their names."""
+        known = {f"agent {agent}": f"agent {name}" for name, agent in self._names.items()}
+        return _AGENT.sub(lambda found: known.get(found[0], found[0]), text)
 
     def _value(self, key: str, text: str) -> Any:
         known = self._stage.ids | self._names

@@ -102,7 +102,8 @@ class Stage:
     def named(self, text: str) -> str:
         """Ids in a text, replaced by the names that the scenario uses for them."""
         names = {str(number): name for name, number in self.ids.items()}
-        return _LONG_NUMBER.sub(lambda found: names.get(found[0], "an id of its own"), text)
+        text = _LONG_NUMBER.sub(lambda found: names.get(found[0], "an id of its own"), text)
+        return self._raw.named(text)
 
     # Streams.
 

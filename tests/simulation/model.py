@@ -290,6 +290,8 @@ class Model:
 
     def _commit(self, message: Commit, items: Sequence[bytes]) -> Reply:
         mine = self._members(message.agents, message.transactions)
+        if any(self.agents[it].stream not in self.streams for it in message.agents):
+            raise Refusal("not_found")
         moves = {}
         for position in message.positions:
             if position.agent not in message.agents:
