@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from moebius import Client, Request, Router, Server
+from moebius import Client, Request, Router, Server, State
+
+from .conftest import eventually
 
 
 def collecting() -> tuple[Router, list[bytes]]:
@@ -48,6 +50,8 @@ def test_order_survives_a_connection_that_comes_back() -> None:
         address = server.addresses[0]
         client = Client(address)
         client.call("take", b"first")
+    # What is sent one way into a connection that is about to break is lost; so wait until it is known.
+    eventually(lambda: client.state is not State.CONNECTED)
     futures = []
     for number in range(200):  # nobody is there
         if number % 3 == 0:

@@ -13,12 +13,9 @@ from tstreams import Client, Corrupt, ReadTransaction, Subscriber, Timeout
 from tstreams.server import Node
 
 from .collecting import Collector
-from .conftest import BLOCKING_ONLY, eventually
+from .conftest import eventually
 from .servers import ServerProcess
 from .test_restarts import ENDS, End, Restarts, restart, server, ts
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
 
 __all__ = ["server", "ts"]
 
