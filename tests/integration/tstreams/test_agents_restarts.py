@@ -13,13 +13,14 @@ from tstreams import Client, Corrupt, ReadTransaction, Subscriber, Timeout
 from tstreams.server import Node
 
 from .collecting import Collector
-from .conftest import eventually
+from .conftest import BLOCKING_ONLY, eventually
 from .servers import ServerProcess
 from .test_restarts import ENDS, End, Restarts, restart, server, ts
 
 __all__ = ["server", "ts"]
 
 
+@BLOCKING_ONLY
 @ENDS
 def test_a_subscriber_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
     got, producer, ids = Collector(), ts.producer("clicks"), []
@@ -39,6 +40,7 @@ def test_a_subscriber_outlives_restarts(server: ServerProcess, ts: Client, end: 
     assert again.ids == [last]
 
 
+@BLOCKING_ONLY
 def test_a_subscriber_that_catches_up_outlives_a_restart(server: ServerProcess, ts: Client) -> None:
     """The connection breaks with the window full of history."""
     producer, got = ts.producer("clicks"), Collector()
@@ -58,6 +60,7 @@ def test_a_subscriber_that_catches_up_outlives_a_restart(server: ServerProcess, 
         assert got.of(partition) == ids[partition::4]
 
 
+@BLOCKING_ONLY
 def test_a_subscriber_started_while_the_server_is_away(server: ServerProcess, ts: Client) -> None:
     got = Collector()
     txn_id = ts.producer("clicks").instant([b"x"], partition=0)
@@ -72,6 +75,7 @@ def test_a_subscriber_started_while_the_server_is_away(server: ServerProcess, ts
     server.start()
 
 
+@BLOCKING_ONLY
 @ENDS
 def test_a_loop_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
     ts.create_stream("out", partitions=4)
@@ -100,6 +104,7 @@ def test_a_loop_outlives_restarts(server: ServerProcess, ts: Client, end: End) -
     assert sorted(found) == list(range(count))
 
 
+@BLOCKING_ONLY
 @ENDS
 def test_a_group_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
     ts.create_stream("out")
@@ -119,6 +124,7 @@ def test_a_group_outlives_restarts(server: ServerProcess, ts: Client, end: End) 
     assert items == list(range(count))
 
 
+@BLOCKING_ONLY
 def test_in_doubt_new_agents_know_what_has_become_of_it(server: ServerProcess, ts: Client) -> None:
     """A checkpoint whose answer never came: whatever it was, results and position agree."""
     ts.create_stream("out")
