@@ -69,9 +69,9 @@ FETCH_BYTES_MAX = 8 * MIB
 """One answer to a reader, unless a single batch is larger: half a frame, so that what describes the
 batches always fits beside them."""
 
-FETCH_BYTES = 4 * MIB
-"""What a reader asks for at a time at most: so much that the round trip does not count, and that an answer
-is under way while the one before is worked on."""
+FETCH_BYTES = 1 * MIB
+"""What a reader asks for at a time at most: so much that the round trip hardly counts, and so little that
+it is still in the processor's cache when it is looked at. Four times as much was a third slower."""
 
 FETCH_BYTES_FIRST = 64 * KIB
 """What a reader asks for first; four times more whenever an answer was full. A reader that jumps about, or

@@ -305,7 +305,7 @@ class Client:
             one_way=one_way,
         )
         with self._order:
-            if self._behind or not self._exchange.try_begin(pending):
+            if self._behind or self._exchange.busy or not self._exchange.try_begin(pending):
                 self._post_in_order(lambda: self._exchange.begin(pending))
         return pending
 
@@ -324,13 +324,15 @@ class Client:
     def _take_outbox(self) -> None:
         self._posted = False  # before the queue is read: what comes later wakes us again
         outbox = self._outbox
+        done = 0
         while outbox:
+            done += 1
             try:
                 outbox.popleft()()
             except Exception:
                 log.exception("an action of a client failed")
-            with self._order:
-                self._behind -= 1
+        with self._order:
+            self._behind -= done
 
 
 connect = Client

@@ -197,6 +197,11 @@ class Exchange:
                 error = Overloaded(text)
         self._transmitted(pending, error)
 
+    @property
+    def busy(self) -> bool:
+        """Whether requests are under way; from any thread."""
+        return bool(self._sent)
+
     def try_begin(self, pending: Pending) -> bool:
         """From any thread: send a request if that can be done at once. False: it was not begun.
 
