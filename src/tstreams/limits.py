@@ -77,6 +77,9 @@ FETCH_BYTES_FIRST = 64 * KIB
 """What a reader asks for first; four times more whenever an answer was full. A reader that jumps about, or
 wants one transaction only, costs little."""
 
+FETCH_BYTES_SINGLE = 8 * KIB
+"""The same for a reader of a single partition (`get`): after a seek it often wants one transaction only."""
+
 FETCH_TRANSACTIONS_MAX = 10_000
 """Transactions in one answer to a reader: bounds what small ones cost."""
 

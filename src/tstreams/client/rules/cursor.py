@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...limits import FETCH_BYTES_FIRST
+from ...limits import FETCH_BYTES_SINGLE
 from ...model import ID_MAX, IDS_PER_MS, Anchor, Offset
 from ...protocol import Positions
 
@@ -61,7 +61,7 @@ class Cursor:
         self.queue: deque[Delivery] = _NOTHING
         self.moved = unsaved
         """Whether there is something to checkpoint."""
-        self.fetch_bytes = FETCH_BYTES_FIRST
+        self.fetch_bytes = FETCH_BYTES_SINGLE
         """What to ask for next, if it is asked for alone."""
         self.refill_at = NEVER
         """How short the queue is when the next part should be asked for."""
@@ -94,7 +94,7 @@ class Cursor:
         self.moved = True
         self.prefetch = None
         self.refill_at = NEVER
-        self.fetch_bytes = FETCH_BYTES_FIRST
+        self.fetch_bytes = FETCH_BYTES_SINGLE
 
     def saved(self, next_id: int, position: int | None) -> None:
         """A checkpoint of where it stood has worked."""
