@@ -36,7 +36,7 @@ class WrongAnswer(Exception):
 
 
 class Writer(Protocol):
-    """One connection to a contestant."""
+    """One connection to a contestant. Those that are drained have a method `drain` too."""
 
     def create(self, stream: str, partitions: int) -> None:
         """Make a stream for that many writers; one of them does it for all."""
@@ -46,9 +46,6 @@ class Writer(Protocol):
 
     def write(self, items: list[bytes], window: int, seconds: float, count_max: int) -> int:
         """Transactions of these items for so long, or so many of them; how many, all acknowledged."""
-
-    def drain(self, stream: str, partition: int, transactions: int) -> Drained:
-        """Read back what was written there."""
 
     def drop(self, stream: str, partition: int) -> None:
         """It is not needed any more."""
@@ -258,10 +255,6 @@ class BareWriter:
                 raise WrongAnswer("the bare server hung up")
             self._came += len(more)
         self._came -= len(REPLY)
-
-    def drain(self, stream: str, partition: int, transactions: int) -> Drained:
-        """It cannot: it has no index."""
-        raise NotImplementedError
 
     def drop(self, stream: str, partition: int) -> None:
         """It goes with the folder."""

@@ -91,10 +91,6 @@ class JetStreamWriter:
             self._failure = message.data.decode()
         self._free.release()
 
-    def drain(self, stream: str, partition: int, transactions: int) -> tuple[int, int]:
-        """Not compared."""
-        raise NotImplementedError
-
     def drop(self, stream: str, partition: int) -> None:
         """Delete the stream."""
         self._runner.run(self._ask(f"STREAM.DELETE.{stream}-{partition}"))

@@ -36,7 +36,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert positions == sorted(positions)
     for position, record in zip(positions, records, strict=True):
         joined = b"".join(record)
-        assert bytes(log.read(position, len(joined))) == joined
+        assert bytes(log.read_many([(position, len(joined))])[0]) == joined
     assert contents(log) == [b"".join(record) for record in records]
     assert [position for position, _ in entries(log)] == positions
     log.close()
@@ -76,7 +76,7 @@ def test_ledgers_roll_by_size_and_age_and_are_trimmed_whole(tmp_path: Path) -> N
     with pytest.raises(InvalidState, match="being written"):
         log.trim([ids[-1]])
     with pytest.raises(Corrupt, match="is not there"):
-        log.read(ids[0] << 40 | 528, 1)
+        log.read_many([(ids[0] << 40 | 528, 1)])[0]
     log.close()
     again = LocalLog(RealFolder(tmp_path), ledger_bytes=SMALL)
     assert contents(again) == kept
@@ -113,7 +113,7 @@ def test_one_flipped_bit_is_found_and_never_served(data: st.DataObject) -> None:
     image[bit // 8] ^= 1 << bit % 8
     for position, record in zip(positions, written, strict=True):
         try:
-            assert bytes(log.read(position, len(record))) == record
+            assert bytes(log.read_many([(position, len(record))])[0]) == record
         except Corrupt as error:
             assert f"{split_position(position)[0]:x}" in error.message
     try:

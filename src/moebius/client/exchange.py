@@ -438,7 +438,9 @@ class Exchange:
 
     def _watch_from_afar(self, pending: Pending, expires_at: float) -> None:
         """The same, from any thread."""
-        watched = self._watched.get(int(expires_at / _SLOT_S) + 1)
+        watched = None
+        if expires_at - time.monotonic() >= _SHARED_TIMER_S:  # a near slot may be over by now
+            watched = self._watched.get(int(expires_at / _SLOT_S) + 1)
         if watched is None:
             self._loop.call_soon_threadsafe(self._watch_if_alive, pending, expires_at)
         elif not pending.ended:

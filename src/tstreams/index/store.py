@@ -128,10 +128,6 @@ class Store:
         except Exception as error:
             raise _translated("the index cannot be flushed", error) from error
 
-    def size_bytes(self) -> int:
-        """An estimate of what has not been flushed."""
-        return int(self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
-
     def close(self) -> None:
         """Close the database; what was not flushed is in the log."""
         try:

@@ -191,9 +191,8 @@ class LocalLog:
 
     def take_over(self, epoch: int, now_ms: int) -> None:
         """Begin a new ledger under this epoch."""
-        newest = max((ledger.head.epoch for ledger in self._list), default=0)
-        if epoch <= newest:
-            raise InvalidState(f"epoch {epoch} is not above {newest}, which the log has seen")
+        if epoch <= self.epoch:
+            raise InvalidState(f"epoch {epoch} is not above {self.epoch}, which the log has seen")
         self._begin_ledger(epoch, now_ms)
 
     @property
@@ -352,10 +351,6 @@ class LocalLog:
         return LogFailed(self._failed)
 
     # Reading.
-
-    def read(self, position: Position, size: int) -> memoryview:
-        """One record."""
-        return self.read_many([(position, size)])[0]
 
     def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
         """Records that lie close to each other in one ledger are read with one call."""

@@ -93,9 +93,6 @@ class Log(Protocol):
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Append a group of records, durably. Their positions."""
 
-    def read(self, position: Position, size: int) -> memoryview:
-        """One record of that size. `Corrupt` if it is not what was written."""
-
     def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
         """Records of these positions and sizes; those that lie together are read together."""
 

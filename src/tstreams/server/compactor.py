@@ -32,7 +32,6 @@ class Compactor:
         self._live_bytes = 0
         """What was alive in the ledger that is being compacted."""
         self._damaged: set[int] = set()
-        self.ledgers_compacted = 0
 
     def step(self, live_bytes_max: int = sys.maxsize) -> bool:
         """Do a little; False if there is nothing to do. Of ledgers in which more is alive than this
@@ -49,6 +48,11 @@ class Compactor:
         except StopIteration:
             self._steps = None
         return True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a ledger is being compacted."""
+        return self._steps is not None
 
     def reset(self) -> None:
         """Forget what was begun."""
@@ -82,7 +86,6 @@ class Compactor:
             self._damaged.add(ledger.id)
             log.error("a ledger cannot be compacted: %s", error)
             return
-        self.ledgers_compacted += 1
 
     def _move_if_alive(self, position: int, data: memoryview) -> None:
         record, start = decode_record(data)

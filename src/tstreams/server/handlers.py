@@ -69,7 +69,6 @@ class Handlers:
         self._register_read(GetPositions, self._get_positions)
         self._register_read(Fetch, self._fetch)
         self._register_read(FetchLast, self._fetch_last)
-
         self.router.command(Subscribe.__name__, strategy=Strategy.PARALLEL)(self._subscribe())
 
     def _register(self, name: str, handler: Callable[[Request], object]) -> None:
@@ -78,23 +77,15 @@ class Handlers:
 
     def _change(self, kind: type[Change]) -> Callable[[Request], object]:
         read, shard = decoder(kind, 1), self._shard
-
-        def handle(request: Request) -> object:
-            try:
-                message = read(request)
-            except Error as error:
-                raise wire_error(error) from None
-            return shard.change(request, message)
-
-        return handle
+        return lambda request: shard.change(request, read(request))
 
     def _change_with_items(self, kind: type[Change]) -> Callable[[Request], object]:
         read, shard = decoder(kind, 2), self._shard
 
         def handle(request: Request) -> object:
+            message = read(request)
+            batch = request.parts[1]
             try:
-                message = read(request)
-                batch = request.parts[1]
                 if len(batch) > FRAME_BYTES_MAX:
                     raise TooLarge(f"a batch of {len(batch)} bytes is over {FRAME_BYTES_MAX}")
                 items = check(batch)
@@ -108,34 +99,20 @@ class Handlers:
         read, shard = decoder(OpenSession, 1), self._shard
 
         def handle(request: Request) -> object:
-            try:
-                read(request)
-            except Error as error:
-                raise wire_error(error) from None
+            read(request)
             return shard.open_session(request)
 
         return handle
 
     def _keep_alive(self) -> Callable[[Request], object]:
         read, shard = decoder(KeepAlive, 1), self._shard
-
-        def handle(request: Request) -> object:
-            try:
-                message = read(request)
-            except Error as error:
-                raise wire_error(error) from None
-            return shard.keep_alive(request, message)
-
-        return handle
+        return lambda request: shard.keep_alive(request, read(request))
 
     def _register_read(self, kind: type[Any], answer: Callable[[Request, Any], Any]) -> None:
         read, shard = decoder(kind, 1), self._shard
 
         def handle(request: Request) -> object:
-            try:
-                message = read(request)
-            except Error as error:
-                raise wire_error(error) from None
+            message = read(request)
             return shard.read(request, lambda request: answer(request, message))
 
         self._register(kind.__name__, handle)
@@ -146,10 +123,7 @@ class Handlers:
         read, shard = decoder(Subscribe, 1), self._shard
 
         def handle(request: Request) -> object:
-            try:
-                message = read(request)
-            except Error as error:
-                raise wire_error(error) from None
+            message = read(request)
             shard.check_usable()
             return shard.subscriptions.serve(message, shard.when_settled)
 

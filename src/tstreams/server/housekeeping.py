@@ -16,7 +16,9 @@ log = logging.getLogger("tstreams.server")
 TICK_S = 0.1
 """How often leases are looked at: an expired transaction holds readers back so much longer at most."""
 
-SWEEP_EVERY_MS = 1_000
+RECLAIM_EVERY_MS = 1_000
+"""How often the dead are looked for."""
+
 SWEEP_BUDGET = 2_000
 """Transactions removed from the index at a time: a few milliseconds."""
 
@@ -42,11 +44,12 @@ class Housekeeping:
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._preparing: asyncio.Future[None] | None = None
-        self._swept_at_ms = 0
+        self._reclaimed_at_ms = 0
+        self._dead: list[int] = []
+        """Ledgers in which nothing is alive, since they were looked at last."""
         self._flushed_at_ms = shard.clock()
         self._flushed = shard.index.applied
         self._stopped = False
-        self.flushes = self.ledgers_trimmed = self.transactions_removed = 0
 
     def start(self) -> None:
         """Begin, on the running loop."""
@@ -65,10 +68,12 @@ class Housekeeping:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         shard = self._shard
+        if shard.failed is not None:  # what was begun or found out is of no use after a recovery
+            self._compactor.reset()
+            self._dead = []
         if self._flushing is None:
             shard.look_at_disk()  # it may open the index again, which nobody may be using then
         if shard.failed is not None:
-            self._compactor.reset()
             return
         try:
             self._work(shard.clock())
@@ -80,42 +85,48 @@ class Housekeeping:
     def _work(self, now_ms: int) -> None:
         shard = self._shard
         shard.tick()
-        if abs(now_ms - self._swept_at_ms) >= SWEEP_EVERY_MS:
-            removed = shard.index.sweeper.sweep(now_ms, SWEEP_BUDGET)
-            self.transactions_removed += removed
-            if removed < SWEEP_BUDGET:  # else go on with the next tick
-                self._swept_at_ms = now_ms
-        self._roll_if_something_died(now_ms)
-        if shard.full is None:
-            self._compactor.step()
-        else:  # little can be copied, but that may be what makes room
-            self._compactor.step(shard.room.look()[0] // 2)
-        dead = self._dead_ledgers()
-        if self._flushing is None and self._flush_is_due(now_ms, bool(dead)):
-            self._begin_flush(now_ms, dead)
+        if abs(now_ms - self._reclaimed_at_ms) >= RECLAIM_EVERY_MS:
+            self._reclaim(now_ms)
+        elif self._compactor.is_busy:
+            self._compact()
+        if self._flushing is None and self._flush_is_due(now_ms):
+            self._begin_flush(now_ms)
         if self._preparing is None:
             shard.log.relax(now_ms, scarce=shard.full is not None)
             wanted = shard.log.spare_bytes_wanted
             if wanted and shard.full is None and shard.room.fits(4 * wanted):
                 self._begin_prepare()
 
-    def _roll_if_something_died(self, now_ms: int) -> None:
-        current = self._shard.log.ledgers()[-1]
-        died = self._shard.index.live.dead(current.id) > 0
+    def _reclaim(self, now_ms: int) -> None:
+        """Find what has died. It looks at every ledger, of which there may be thousands."""
+        shard = self._shard
+        if shard.index.sweeper.sweep(now_ms, SWEEP_BUDGET) < SWEEP_BUDGET:
+            self._reclaimed_at_ms = now_ms  # else go on with the next tick
+        self._dead = self._dead_ledgers()
+        current = shard.log.ledgers()[-1]
+        died = shard.index.live.dead(current.id) > 0
         if died and abs(now_ms - current.created_ms) >= ROLL_AFTER_MS:
-            self._shard.log.roll(now_ms)
+            shard.log.roll(now_ms)
+        self._compact()
 
     def _dead_ledgers(self) -> list[int]:
         live = self._shard.index.live
         return [it.id for it in self._shard.log.ledgers() if it.closed and not live.live(it.id)]
 
-    def _flush_is_due(self, now_ms: int, to_trim: bool) -> bool:
+    def _compact(self) -> None:
+        shard = self._shard
+        if shard.full is None:
+            self._compactor.step()
+        else:  # little can be copied, but that may be what makes room
+            self._compactor.step(shard.room.look()[0] // 2)
+
+    def _flush_is_due(self, now_ms: int) -> bool:
         shard = self._shard
         if not shard.can_flush():
             return False  # RocksDB would stop for good; the log has everything
         waited_ms = abs(now_ms - self._flushed_at_ms)
-        if shard.full is not None and shard.records_since_flush:
-            to_trim = True  # as long as there is room for it
+        # On a full disk, as long as there is room for it.
+        to_trim = self._dead or (shard.full is not None and shard.records_since_flush)
         if to_trim and waited_ms >= FLUSH_TO_TRIM_MS:
             return True
         if shard.index.applied == self._flushed:
@@ -127,9 +138,10 @@ class Housekeeping:
             or ledger - split_position(self._flushed)[0] >= FLUSH_LEDGERS
         )
 
-    def _begin_flush(self, now_ms: int, dead: list[int]) -> None:
+    def _begin_flush(self, now_ms: int) -> None:
         """Flush in a thread. What is dead now is dead in what the flush makes durable."""
         shard = self._shard
+        dead, self._dead = self._dead, []
         shard.index.reach(shard.log.end)
         applied = shard.index.applied
         shard.records_since_flush = 0
@@ -145,7 +157,6 @@ class Housekeeping:
                 return
             if error is not None:
                 raise error
-            self.flushes += 1
             self._flushed = applied
             if not self._stopped:
                 self._trim([it for it in dead if it < split_position(applied)[0]])
@@ -156,7 +167,6 @@ class Housekeeping:
         if ledgers:
             self._shard.log.trim(ledgers)
             self._shard.index.forget_ledgers(ledgers)
-            self.ledgers_trimmed += len(ledgers)
             log.debug("deleted ledgers", extra={"tstreams": {"ledgers": ledgers}})
 
     def _begin_prepare(self) -> None:

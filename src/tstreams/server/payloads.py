@@ -21,7 +21,6 @@ class Payloads:
         self._cache: OrderedDict[int, Buffer] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes
-        self.hits = self.misses = 0
 
     def remember(self, position: int, batch: Buffer) -> None:
         """A batch was written."""
@@ -35,10 +34,8 @@ class Payloads:
         cache = self._cache
         found: list[Buffer | None] = [cache.get(position) for position, _ in places]
         missing = [place for place, batch in zip(places, found, strict=True) if batch is None]
-        self.hits += len(places) - len(missing)
         if not missing:
             return found  # type: ignore[return-value]
-        self.misses += len(missing)
         records = iter(self._log.read_many(missing))
         return [batch_of(next(records)) if batch is None else batch for batch in found]
 

@@ -79,11 +79,6 @@ class Reads:
                 else:
                     request.fail(wire_error(error))
 
-    @property
-    def waiting(self) -> int:
-        """Readers that wait."""
-        return self._waiting
-
     # Inside.
 
     def _collect(self, now_ms: int, fetch: Fetch, wants: list[Want]) -> list[Chosen]:

@@ -18,16 +18,17 @@ T = TypeVar("T")
 
 
 def decoder(kind: type[T], parts: int) -> Callable[[Request], T]:
-    """A function that reads a request of this kind, which has so many parts."""
+    """A function that reads a request of this kind, which has so many parts, or refuses it."""
     decode = msgspec.msgpack.Decoder(kind).decode
 
     def read(request: Request) -> T:
         if len(request.parts) != parts:
-            raise BadRequest(f"{kind.__name__} has {parts} parts, {len(request.parts)} came")
+            text = f"{kind.__name__} has {parts} parts, {len(request.parts)} came"
+            raise wire_error(BadRequest(text))
         try:
             return decode(request.parts[0])
         except msgspec.DecodeError as error:
-            raise BadRequest(f"{kind.__name__} cannot be read: {error}") from None
+            raise wire_error(BadRequest(f"{kind.__name__} cannot be read: {error}")) from None
 
     return read
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import moebius
+from moebius import process
 
 from ...errors import BadRequest, InvalidState
 from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S
@@ -55,7 +55,7 @@ class Client:
         """What it was made of. Can be pickled."""
         self._wire = wire
         self._on_closed = on_closed
-        self._pid = os.getpid()
+        self._pid = process.pid
         self._closed = False
         self._ended = asyncio.Event()
         self._agents: set[Producer | Consumer] = set()
@@ -168,7 +168,7 @@ class Client:
 
         If the task is cancelled in here the server is told all the same; only nobody waits for its answer.
         """
-        if self._pid != os.getpid():
+        if self._pid != process.pid:
             return
         self._driver.check()
         if self._closed:
@@ -217,7 +217,7 @@ class Client:
         return await self._driver.run(steps)
 
     def _check(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != process.pid:
             raise forked("this client")
         if self._closed:
             raise InvalidState("this client is closed: connect anew")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
+
+from moebius import process
 
 from ...errors import Error, InvalidState
 from ..rules.agent import forked
@@ -28,7 +29,7 @@ class Driver:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._loop = asyncio.get_running_loop()
-        self._pid = os.getpid()
+        self._pid = process.pid
         self._turned_at = self._loop.time()
         self._leases = asyncio.Event()
         link.on_leases = self._leases.set
@@ -41,7 +42,7 @@ class Driver:
     def check(self) -> None:
         """Refuse to be used on another loop, or in a process that was forked off."""
         if asyncio.get_running_loop() is not self._loop:
-            if self._pid != os.getpid():
+            if self._pid != process.pid:
                 raise forked("this client")
             raise InvalidState(
                 "this client belongs to the event loop that it was opened on: open another one here"

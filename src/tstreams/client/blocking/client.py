@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import threading
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import moebius
+import moebius.process
 
 from ...errors import BadRequest, InvalidState
 from ...limits import (
@@ -62,7 +61,7 @@ class Client:
         self.config = config
         """What it was made of. Can be pickled."""
         self._on_closed = on_closed
-        self._pid = os.getpid()
+        self._pid = moebius.process.pid
         self._closed = False
         self._lock = threading.Lock()
         self._agents: set[Producer | Consumer | Subscriber] = set()
@@ -265,7 +264,7 @@ class Client:
 
         It waits for callbacks under way, but no longer than a few seconds.
         """
-        if self._pid != os.getpid():
+        if self._pid != moebius.process.pid:
             return
         self._wire.check_caller()
         with self._lock:
@@ -311,7 +310,7 @@ class Client:
         return self._driver.run(steps)
 
     def _check(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != moebius.process.pid:
             raise forked("this client")
         if self._closed:
             raise InvalidState("this client is closed: connect anew")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeAlias
 
 from ...errors import BadRequest, Error, Fenced, InvalidState, NotFound, Unavailable
@@ -201,18 +202,18 @@ class _Look:
     def __init__(self, members: list[Member]) -> None:
         self._mine = at_hand()
         self._returns: dict[Subscriber, int] = {}
-        self._saved: list[tuple[Reader | Subscriber, list]] = []  # type: ignore[type-arg]
+        self._saved: list[Callable[[], None]] = []
         self.positions: list[ReadPosition] = []
         self.drafts: list[Draft] = []
         self.spoiled: list[Draft] = []
         for member in members:  # before the transactions: one that is opened later is not in it
             if isinstance(member, Subscriber):
                 marks, self._returns[member] = member.look(self._mine)
-                self._saved.append((member, marks))
+                self._saved.append(partial(member.saved, marks))
                 self.positions += member.positions_of(marks)
             elif isinstance(member, Reader):
                 read = member.marks()
-                self._saved.append((member, read))
+                self._saved.append(partial(member.saved, read))
                 self.positions += member.positions_of(read)
         for member in members:
             if isinstance(member, Producer):
@@ -235,8 +236,8 @@ class _Look:
 
     def saved(self) -> None:
         """The checkpoint has worked."""
-        for reader, marks in self._saved:
-            reader.saved(marks)
+        for save in self._saved:
+            save()
 
 
 @contextmanager
