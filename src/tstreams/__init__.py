@@ -14,11 +14,13 @@ from . import aio
 from .client.blocking.client import Client, connect
 from .client.blocking.consumer import Consumer
 from .client.blocking.group import CheckpointGroup
+from .client.blocking.job import Job
 from .client.blocking.producer import Producer
 from .client.blocking.received import ReadTransaction
 from .client.blocking.subscriber import Subscriber, SubscriberStatistics
 from .client.blocking.transaction import Transaction
 from .client.config import ClientConfig, Tls
+from .client.rules.job import Staged
 from .client.rules.processing import Processed
 from .client.statistics import ClientStatistics
 from .embedding import embedded
@@ -52,11 +54,13 @@ __all__ = [
     "Expired",
     "Fenced",
     "InvalidState",
+    "Job",
     "NotFound",
     "Offset",
     "Processed",
     "Producer",
     "ReadTransaction",
+    "Staged",
     "Stream",
     "Subscriber",
     "SubscriberStatistics",

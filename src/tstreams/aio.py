@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from .client.asynchronous.client import Client, connect
 from .client.asynchronous.consumer import Consumer, Reading
+from .client.asynchronous.job import Job
 from .client.asynchronous.opening import Opening
 from .client.asynchronous.producer import Producer
 from .client.asynchronous.received import ItemIterator, ReadTransaction, ReceivedItems
@@ -27,6 +28,7 @@ __all__ = [
     "Client",
     "Consumer",
     "ItemIterator",
+    "Job",
     "Opening",
     "Producer",
     "ReadTransaction",

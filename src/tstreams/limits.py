@@ -53,6 +53,14 @@ OPEN_TRANSACTIONS_MAX = 1_000_000
 COMMIT_MEMBERS_MAX = 100_000
 """Transactions and positions in one commit: it is one record in the log."""
 
+STAGING_TTL_S = 600.0
+"""How long staged transactions live after the last sign of life of their step, unless a job says otherwise:
+long enough for the slowest task of a cluster, short enough for readers to outlive a job that died."""
+
+JOB_TTL_MS = 90 * 24 * 3600 * 1000
+"""How long the last step of a job is remembered after it was committed. A coordinator that comes back
+later than that, and never heard of its commit, would write that step again."""
+
 ENDED_KEPT_MAX = 100_000
 """How many ended transactions are remembered, to tell a late caller why its own has ended."""
 

@@ -174,6 +174,58 @@ class CancelTransactions(Change, frozen=True):
     transactions: list[Id]
 
 
+# Jobs: transactions that many producers fill, in many processes, and one coordinator checkpoints.
+
+
+class Stage(Change, frozen=True):
+    """Hand open transactions of a producer over to a step of a job.
+
+    They are complete, and belong to nobody but the job from then on: what becomes of the producer and its
+    session is nothing to them. They live for `lease_ms`, and so long again whenever somebody stages for
+    the same step; so this is sent without transactions, too, by whoever still works for it.
+    """
+
+    agent: Id
+    transactions: list[Id]
+    job: str
+    step: Id
+    lease_ms: Count
+
+
+class CommitStep(Change, frozen=True):
+    """Checkpoint staged transactions, all or nothing, and once: a step that was committed is `Done` again.
+
+    What else the job has staged, in this step or in earlier ones, is dropped. What the streams `replace`
+    held before is gone, if opened before the first of these transactions. `final`: the job ends with this
+    step, and nobody will ask for it again.
+    """
+
+    job: str
+    step: Id
+    transactions: list[Id]
+    replace: list[str] = []
+    final: bool = False
+
+
+class CancelStep(Change, frozen=True):
+    """Drop what a job has staged in a step. One that was committed stays as it is."""
+
+    job: str
+    step: Id
+
+
+class GetJob(Message, frozen=True):
+    """Which step of a job was committed last? The answer is a `JobInfo`."""
+
+    name: str
+
+
+class JobInfo(Message, frozen=True, tag=9):
+    """The answer to `GetJob`. `last_step`: -1 if none was committed yet."""
+
+    last_step: int
+
+
 class Done(Message, frozen=True, tag=4):
     """It is done. `id`: of the transaction that was opened, where one was."""
 
@@ -317,11 +369,14 @@ ChangeRequest: TypeAlias = (
     | Instant
     | Commit
     | CancelTransactions
+    | Stage
+    | CommitStep
+    | CancelStep
 )
-ReadRequest: TypeAlias = GetStream | ListStreams | GetPositions | Fetch | FetchLast
+ReadRequest: TypeAlias = GetStream | ListStreams | GetPositions | GetJob | Fetch | FetchLast
 Reply: TypeAlias = SessionOpened | StreamInfo | AgentOpened | Done
 """What a change is answered with."""
-AnyReply: TypeAlias = Reply | NodeInfo | StreamList | Positions | Fetched
+AnyReply: TypeAlias = Reply | NodeInfo | StreamList | Positions | JobInfo | Fetched
 
 _encoder = msgspec.msgpack.Encoder()
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)

@@ -83,6 +83,8 @@ class RawRequests:
         match key:
             case "agents" | "transactions":
                 return [known[it] for it in text.split(",") if it]
+            case "replace":
+                return text.split(",")
             case "positions":
                 return [self._position(it) for it in text.split(",")]
             case "agent" | "transaction":

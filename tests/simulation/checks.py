@@ -14,7 +14,9 @@ from tstreams.protocol import (
     Fetch,
     Fetched,
     FetchLast,
+    GetJob,
     GetPositions,
+    JobInfo,
     ListStreams,
     Positions,
     StreamList,
@@ -22,6 +24,7 @@ from tstreams.protocol import (
 )
 
 READERS = ("x", "y")
+JOBS = ("u", "v")
 
 
 def readers_see_what_they_should(world: World) -> None:
@@ -41,6 +44,9 @@ def readers_see_what_they_should(world: World) -> None:
             last = unpacked(world.read(FetchLast(stream.id, partition, 10**6)))
             assert last == [it for it in expected if it[0] == partition][-1:]
         _positions_are_right(world, stream)
+    for job in JOBS:
+        found = world.read(GetJob(job)).reply
+        assert found == JobInfo(world.model.last_steps.get(job, -1))
 
 
 def _positions_are_right(world: World, stream: Stream) -> None:

@@ -15,10 +15,12 @@ from tstreams.model import IDS_PER_MS, TransactionState
 from tstreams.protocol import (
     AgentOpened,
     AlterStream,
+    CancelStep,
     CancelTransactions,
     Change,
     CloseAgent,
     Commit,
+    CommitStep,
     CreateStream,
     DeleteStream,
     Done,
@@ -30,6 +32,7 @@ from tstreams.protocol import (
     Reply,
     SendItems,
     SessionOpened,
+    Stage,
     StreamInfo,
 )
 
@@ -79,6 +82,8 @@ class Transaction:
     state: TransactionState = OPENED
     ended_codes: frozenset[str] = frozenset()
     """What a late caller is told."""
+    staged: tuple[str, int] | None = None
+    """The job and the step that it was handed over to."""
 
 
 @dataclass(slots=True)
@@ -103,6 +108,7 @@ class Model:
         self.transactions: dict[int, Transaction] = {}
         self.positions: dict[tuple[int, str, int], int] = {}
         self.sessions: dict[int, Session] = {}
+        self.last_steps: dict[str, int] = {}
         self.sessions_due_ms = 0
 
     # What happens.
@@ -138,7 +144,8 @@ class Model:
             session = self._heard_of(message.session, message.acked)
         except Refusal as refusal:
             return refusal
-        self._renew(it for it in self.open() if self.agents[it.agent].session == session.id)
+        mine = {it.id for it in self.agents.values() if it.session == session.id}
+        self._renew(it for it in self.open() if it.agent in mine)
         return Done()
 
     def tick(self) -> None:
@@ -311,6 +318,44 @@ class Model:
         self._end(mine, CANCELLED, "invalid_state")
         return Done()
 
+    # Jobs.
+
+    def _stage(self, message: Stage, items: Sequence[bytes]) -> Reply:
+        agent = self._agent(message.agent)
+        if message.step <= self.last_steps.get(message.job, -1):
+            raise Refusal("invalid_state")
+        mine = [self._open(it) for it in message.transactions]
+        if any(it.agent != agent.id for it in mine):
+            raise Refusal("bad_request")
+        for it in mine:
+            it.agent, it.staged = 0, (message.job, message.step)
+            it.lease_ms = message.lease_ms
+        self._renew(it for it in self.open() if it.staged == (message.job, message.step))
+        return Done()
+
+    def _commit_step(self, message: CommitStep, items: Sequence[bytes]) -> Reply:
+        if message.step <= self.last_steps.get(message.job, -1):
+            return Done()
+        mine = [self._open(it) for it in message.transactions]
+        if any(it.staged != (message.job, message.step) for it in mine):
+            raise Refusal("bad_request")
+        for name in message.replace:
+            stream = self._stream_named(name)
+            first = min((it.id for it in mine if it.stream == stream.id), default=self.last_id + 1)
+            stream.purged_before = max(stream.purged_before, first)
+        for it in mine:
+            self._end([it], CHECKPOINTED if it.batches else CANCELLED, "invalid_state")
+        for it in self.open():
+            if it.staged and it.staged[0] == message.job and it.staged[1] <= message.step:
+                self._end([it], CANCELLED, "invalid_state")
+        self.last_steps[message.job] = -1 if message.final else message.step
+        return Done()
+
+    def _cancel_step(self, message: CancelStep, items: Sequence[bytes]) -> Reply:
+        staged = (message.job, message.step)
+        self._end([it for it in self.open() if it.staged == staged], CANCELLED, "invalid_state")
+        return Done()
+
     # Shared.
 
     def _members(self, agents: list[int], transactions: list[int]) -> list[Transaction]:
@@ -399,4 +444,7 @@ _RULES: dict[type, Callable[..., Reply]] = {
     Instant: Model._instant,
     Commit: Model._commit,
     CancelTransactions: Model._cancel,
+    Stage: Model._stage,
+    CommitStep: Model._commit_step,
+    CancelStep: Model._cancel_step,
 }

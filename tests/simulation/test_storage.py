@@ -27,9 +27,11 @@ from tests.simulation.choices import (
     LEASES_MS,
     MORE,
     PICK,
+    REPLACED,
     SEED,
     SIZES,
     SOME_TIME_MS,
+    STEPS,
     STREAM_CHANGES,
     STREAMS,
     TTLS_MS,
@@ -42,10 +44,12 @@ from tstreams.index import IndexFailed
 from tstreams.model import ID_MAX
 from tstreams.protocol import (
     AlterStream,
+    CancelStep,
     CancelTransactions,
     Change,
     CloseAgent,
     Commit,
+    CommitStep,
     CreateStream,
     DeleteStream,
     Fetch,
@@ -56,6 +60,7 @@ from tstreams.protocol import (
     PurgeStream,
     ReadPosition,
     SendItems,
+    Stage,
     Want,
 )
 
@@ -226,6 +231,39 @@ class Storage(RuleBasedStateMachine):
     def cancel(self, pick: int, more: bool, picks: list[int]) -> None:
         transactions = self.transactions(picks)
         self.ask(pick, more, CancelTransactions, self.agents_of(transactions), transactions)
+
+    # Jobs.
+
+    @rule(pick=PICK, more=MORE, picks=st.lists(PICK, max_size=3), step=STEPS, lease_ms=LEASES_MS)
+    def stage(self, pick: int, more: bool, picks: list[int], step: int, lease_ms: int) -> None:
+        """Hand transactions of one producer over to a job, mostly to the step that is due."""
+        transactions = self.transactions(picks)
+        job = "uv"[pick % 2]
+        step = max(0, self.world.model.last_steps.get(job, -1) + step)
+        agents = self.agents_of(transactions) or [self.agent(pick, "producer")]
+        known = self.world.model.transactions
+        if pick % 16 != 15:
+            transactions = [it for it in transactions if known[it].agent == agents[0]]
+        self.ask(pick, more, Stage, agents[0], transactions, job, step, lease_ms)
+
+    @rule(pick=PICK, more=MORE, step=STEPS, all_of_it=st.booleans(), replace=REPLACED)
+    def commit_step(
+        self, pick: int, more: bool, step: int, all_of_it: bool, replace: list[str]
+    ) -> None:
+        """Commit what was staged, or a part of it; now and then something else."""
+        job = "uv"[pick % 2]
+        step = max(0, self.world.model.last_steps.get(job, -1) + step)
+        staged = [it.id for it in self.world.model.open() if it.staged == (job, step)]
+        chosen = staged if all_of_it else staged[pick % 3 :]
+        if pick % 16 == 15:
+            chosen = self.transactions([pick, pick // 2])
+        self.ask(pick, more, CommitStep, job, step, chosen, replace, pick % 7 == 6)
+
+    @rule(pick=PICK, more=MORE, step=STEPS)
+    def cancel_step(self, pick: int, more: bool, step: int) -> None:
+        job = "uv"[pick % 2]
+        step = max(0, self.world.model.last_steps.get(job, -1) + step)
+        self.ask(pick, more, CancelStep, job, step)
 
     @rule(pick=PICK, which=PICK, more=MORE)
     def send_again(self, pick: int, which: int, more: bool) -> None:

@@ -45,6 +45,7 @@ class OpenTransactionState:
     stream: int
     partition: int
     agent: int
+    """Its producer; 0 once it was staged."""
     lease_ms: int
     expires_at_ms: int = 0
     """When its lease runs out, or the stream's ttl, whichever comes first."""
@@ -52,6 +53,9 @@ class OpenTransactionState:
     batches: int = 0
     unfinished: bool = False
     """The last batch is a piece of an item whose other pieces are still to come."""
+    job: str = ""
+    """The job that it was handed over to, if it was."""
+    step: int = 0
 
 
 @dataclass(slots=True)
@@ -87,6 +91,9 @@ class Facts(Protocol):
 
     def open_transactions(self) -> Iterable[OpenTransactionState]:
         """All that were open, in the order of their ids."""
+
+    def last_step(self, job: str) -> int | None:
+        """The step of a job that was committed last."""
 
     def sessions(self) -> Iterable[Session]:
         """All sessions."""

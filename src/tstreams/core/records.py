@@ -148,6 +148,32 @@ class Moved(Record, frozen=True, tag=14):
     number: int
 
 
+class Staged(Record, frozen=True, tag=15):
+    """Open transactions passed from their producer to a step of a job."""
+
+    job: str
+    step: int
+    lease_ms: int
+    transactions: list[int]
+
+
+class StepCommitted(Record, frozen=True, tag=16):
+    """What a step of a job had staged became visible, all at once.
+
+    `empty` and `dropped` ended without it: they had no items, or belonged to other attempts. `replaced`
+    are streams, and the id before which nothing of them is left. `final`: the job is over, and forgotten.
+    """
+
+    job: str
+    step: int
+    transactions: list[int]
+    empty: list[int]
+    dropped: list[int]
+    replaced: list[tuple[int, int]]
+    final: bool
+    now_ms: int
+
+
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
@@ -163,6 +189,8 @@ AnyRecord: TypeAlias = (
     | Committed
     | Ended
     | Moved
+    | Staged
+    | StepCommitted
 )
 
 _encoder = msgspec.msgpack.Encoder()

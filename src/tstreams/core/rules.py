@@ -88,6 +88,12 @@ class Rules:
             CancelTransactions: self._cancel,
         }
 
+    def register(
+        self, kind: type[Change], decide: Callable[[int, Any, int], AnyRecord]
+    ) -> None:
+        """Let requests of a kind be decided on elsewhere."""
+        self._by_type[kind] = decide
+
     def decide(self, now_ms: int, request: Change, items: int) -> AnyRecord:
         """The record that a request leads to; the typed error if it is refused."""
         return self._by_type[type(request)](now_ms, request, items)
@@ -171,7 +177,7 @@ class Rules:
         )
 
     def _close_agent(self, now_ms: int, request: CloseAgent, items: int) -> AnyRecord:
-        self._agent(request.agent)
+        self.agent(request.agent)
         open_ones = self._state.open_of(request.agent)
         return AgentEnded(request.session, request.sequence, request.agent, open_ones)
 
@@ -195,8 +201,8 @@ class Rules:
         )
 
     def _send_items(self, now_ms: int, request: SendItems, items: int) -> AnyRecord:
-        agent = self._agent(request.agent)
-        transaction = self._open(now_ms, request.transaction)
+        agent = self.agent(request.agent)
+        transaction = self.open_transaction(now_ms, request.transaction)
         if transaction.agent != agent.id:
             raise BadRequest(f"transaction {request.transaction} belongs to another producer")
         if transaction.batches >= TRANSACTION_BATCHES_MAX:
@@ -227,8 +233,8 @@ class Rules:
         )
 
     def _commit(self, now_ms: int, request: Commit, items: int) -> AnyRecord:
-        self._check_members(request.agents, request.transactions, len(request.positions))
-        agents = {agent_id: self._agent(agent_id) for agent_id in request.agents}
+        self.check_members(request.agents, request.transactions, len(request.positions))
+        agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
         full: list[int] = []
         empty: list[int] = []
         for transaction in self._mine(now_ms, agents, request.transactions):
@@ -249,14 +255,15 @@ class Rules:
         return Committed(request.session, request.sequence, full, empty, positions)
 
     def _cancel(self, now_ms: int, request: CancelTransactions, items: int) -> AnyRecord:
-        self._check_members(request.agents, request.transactions, 0)
-        agents = {agent_id: self._agent(agent_id) for agent_id in request.agents}
+        self.check_members(request.agents, request.transactions, 0)
+        agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
         mine = [it.id for it in self._mine(now_ms, agents, request.transactions)]
         return Ended(request.session, request.sequence, mine, False)
 
     # Shared checks.
 
-    def _check_members(self, agents: list[int], transactions: list[int], positions: int) -> None:
+    def check_members(self, agents: list[int], transactions: list[int], positions: int) -> None:
+        """Refuse what would make too large a record, or names something twice."""
         members = len(agents) + len(transactions) + positions
         if members > COMMIT_MEMBERS_MAX:
             raise TooLarge(f"{members} members of one commit are over {COMMIT_MEMBERS_MAX}")
@@ -267,14 +274,15 @@ class Rules:
         self, now_ms: int, agents: dict[int, Agent], transactions: Iterable[int]
     ) -> Iterable[OpenTransactionState]:
         for transaction_id in transactions:
-            transaction = self._open(now_ms, transaction_id)
+            transaction = self.open_transaction(now_ms, transaction_id)
             if transaction.agent not in agents:
                 raise BadRequest(
                     f"transaction {transaction_id} belongs to no member of the request"
                 )
             yield transaction
 
-    def _agent(self, agent_id: int) -> Agent:
+    def agent(self, agent_id: int) -> Agent:
+        """An agent that holds its name."""
         agent = self._state.agent(agent_id)
         if agent is None:
             raise fenced(agent_id)
@@ -287,7 +295,7 @@ class Rules:
             raise NotFound(f"agent {agent.id}: its stream has been deleted") from None
 
     def _producer(self, agent_id: int, partition: int) -> Agent:
-        agent = self._agent(agent_id)
+        agent = self.agent(agent_id)
         if agent.kind != PRODUCER:
             raise BadRequest(f"{agent.name!r} is a {agent.kind}, and does not write")
         self._check_partition(agent.stream, partition)
@@ -301,7 +309,8 @@ class Rules:
             )
         return stream
 
-    def _open(self, now_ms: int, transaction_id: int) -> OpenTransactionState:
+    def open_transaction(self, now_ms: int, transaction_id: int) -> OpenTransactionState:
+        """A transaction that is open, and whose time has not run out."""
         transaction = self._state.open.get(transaction_id)
         if transaction is not None and transaction.expires_at_ms > now_ms:
             return transaction

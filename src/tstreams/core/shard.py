@@ -13,6 +13,7 @@ from ..protocol import Change, KeepAlive, Reply, SessionOpened
 from .facts import Facts, Session
 from .records import AnyRecord, Ended, SessionBegun, SessionsEnded
 from .rules import Rules
+from .staging import Staging
 from .state import State
 from .transitions import Transitions
 
@@ -26,6 +27,7 @@ class Shard:
     def __init__(self, facts: Facts, *, last_id: int, last_number: int, now_ms: int) -> None:
         self.state = State(facts, last_id, last_number, now_ms)
         self._rules = Rules(self.state)
+        Staging(self.state, self._rules)
         self._transitions = Transitions(self.state)
         self._sessions_due_ms = 0
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from typing import TypeVar
 
 from ..errors import Error, NotFound
 from ..limits import ENDED_KEPT_MAX, SESSION_TTL_MS, STREAMS_CACHED_MAX
 from ..model import IDS_PER_MS
 from .facts import Agent, Facts, OpenTransactionState, Session, StreamState
+
+Owner = TypeVar("Owner", int, str)
 
 
 class State:
@@ -42,6 +45,8 @@ class State:
         self._agents: dict[int, Agent | None] = {}
         self._holders: dict[tuple[str, int, str], int | None] = {}
         self._open_of_agent: dict[int, set[int]] = {}
+        self._staged: dict[str, set[int]] = {}
+        self._last_steps: dict[str, int] = {}
         self._leases: list[tuple[int, int]] = []
         for transaction in facts.open_transactions():
             self.hold(transaction, now_ms)  # nobody could keep a lease while we were away
@@ -144,6 +149,7 @@ class State:
                 if agent_id in self._open_of_agent
             }
             self._holders.clear()
+        self._last_steps.clear()
         while len(self.ended) > ENDED_KEPT_MAX:
             self.ended.popitem(last=False)
 
@@ -173,7 +179,7 @@ class State:
         self.open[transaction.id] = transaction
         key = (transaction.stream, transaction.partition)
         self.heads.setdefault(key, OrderedDict())[transaction.id] = None
-        self._open_of_agent.setdefault(transaction.agent, set()).add(transaction.id)
+        self._own(transaction)
         self._extend(transaction, now_ms)
         heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
 
@@ -190,19 +196,63 @@ class State:
         del head[transaction_id]
         if not head:
             del self.heads[key]
-        mine = self._open_of_agent[transaction.agent]
-        mine.discard(transaction_id)
-        if not mine:
-            del self._open_of_agent[transaction.agent]
+        self._disown(transaction)
         self.ended[transaction_id] = reason
         self.stirred.add(key)
         return transaction
+
+    def _own(self, transaction: OpenTransactionState) -> None:
+        if transaction.job:
+            self._staged.setdefault(transaction.job, set()).add(transaction.id)
+        else:
+            self._open_of_agent.setdefault(transaction.agent, set()).add(transaction.id)
+
+    def _disown(self, transaction: OpenTransactionState) -> None:
+        if transaction.job:
+            _discard(self._staged, transaction.job, transaction.id)
+        else:
+            _discard(self._open_of_agent, transaction.agent, transaction.id)
 
     def extend_leases(self, session: Session, now_ms: int) -> None:
         """A client is there: what its agents have open lives on."""
         for agent_id in session.agents & self._open_of_agent.keys():
             for transaction_id in self._open_of_agent[agent_id]:
                 self._extend(self.open[transaction_id], now_ms)
+
+    # Jobs.
+
+    def stage(self, transaction_id: int, job: str, step: int, lease_ms: int) -> None:
+        """A transaction passes from its producer to a job. Its lease is still to be extended."""
+        transaction = self.open[transaction_id]
+        self._disown(transaction)
+        transaction.agent, transaction.lease_ms = 0, lease_ms
+        transaction.job, transaction.step = job, step
+        self._own(transaction)
+
+    def staged(self, job: str) -> list[OpenTransactionState]:
+        """What a job has staged and not committed, in the order of the ids."""
+        return [self.open[it] for it in sorted(self._staged.get(job, ()))]
+
+    def extend_step(self, job: str, step: int, now_ms: int) -> None:
+        """Somebody works for a step: what it has staged lives on."""
+        for transaction_id in self._staged.get(job, ()):
+            transaction = self.open[transaction_id]
+            if transaction.step == step:
+                before_ms = transaction.expires_at_ms
+                self._extend(transaction, now_ms)
+                if transaction.expires_at_ms < before_ms:  # a staged one may have a shorter lease
+                    heapq.heappush(self._leases, (transaction.expires_at_ms, transaction_id))
+
+    def last_step(self, job: str) -> int:
+        """The step of a job that was committed last; -1 if none was."""
+        known = self._last_steps.get(job)
+        if known is None:
+            known = self._facts.last_step(job)
+        return -1 if known is None else known
+
+    def step_committed(self, job: str, step: int, final: bool) -> None:
+        """A step is done. The index may not know it until it has caught up."""
+        self._last_steps[job] = -1 if final else step
 
     def ttl_changed(self, stream: StreamState) -> None:
         """A stream got another ttl: what is open in it may have to end sooner."""
@@ -227,3 +277,10 @@ class State:
             else:
                 expired.add(transaction_id)
         return sorted(expired)
+
+
+def _discard(owned: dict[Owner, set[int]], owner: Owner, transaction_id: int) -> None:
+    mine = owned[owner]
+    mine.discard(transaction_id)
+    if not mine:
+        del owned[owner]

@@ -20,6 +20,8 @@ from .records import (
     Opened,
     SessionBegun,
     SessionsEnded,
+    Staged,
+    StepCommitted,
     StreamAltered,
     StreamCreated,
     StreamDeleted,
@@ -51,6 +53,8 @@ class Transitions:
             Committed: self._committed,
             Ended: self._ended,
             Moved: self._moved,
+            Staged: self._staged,
+            StepCommitted: self._step_committed,
         }
 
     def apply(self, now_ms: int, record: AnyRecord) -> None:
@@ -140,6 +144,19 @@ class Transitions:
 
     def _moved(self, now_ms: int, record: Moved) -> None:
         """Where a batch lies is the index's business."""
+
+    def _staged(self, now_ms: int, record: Staged) -> None:
+        for transaction in record.transactions:
+            self._state.stage(transaction, record.job, record.step, record.lease_ms)
+        self._state.extend_step(record.job, record.step, now_ms)
+
+    def _step_committed(self, now_ms: int, record: StepCommitted) -> None:
+        for transactions in (record.transactions, record.empty, record.dropped):
+            self._release(transactions, InvalidState)
+        for stream_id, before_id in record.replaced:
+            stream = self._state.stream(stream_id)
+            stream.purged_before = max(stream.purged_before, before_id)
+        self._state.step_committed(record.job, record.step, record.final)
 
     def _release(self, transactions: Iterable[int], reason: type[Error]) -> None:
         for transaction in transactions:

@@ -19,6 +19,8 @@ from ..core.records import (
     Opened,
     SessionBegun,
     SessionsEnded,
+    Staged,
+    StepCommitted,
     StreamAltered,
     StreamCreated,
     StreamDeleted,
@@ -31,10 +33,12 @@ from . import keys
 from .facts import (
     IndexFacts,
     StoredAgent,
+    StoredJob,
     StoredOpen,
     StoredSession,
     StoredStream,
     decode_agent,
+    decode_open,
     decode_stream,
     encode,
 )
@@ -87,6 +91,8 @@ class Applier:
             Committed: self._committed,
             Ended: self._ended,
             Moved: self._moved,
+            Staged: self._staged,
+            StepCommitted: self._step_committed,
         }
 
     def apply(
@@ -201,13 +207,16 @@ class Applier:
             self._look_soon(record.stream, old.partitions)
 
     def _stream_purged(self, record: StreamPurged, position: int, size: int) -> None:
-        old = self._stream(record.stream)
-        before = max(old.purged_before, record.before_id)
+        self._purge(record.stream, record.before_id)
+
+    def _purge(self, stream: int, before_id: int) -> None:
+        old = self._stream(stream)
+        before = max(old.purged_before, before_id)
         new = StoredStream(
             old.name, old.partitions, old.ttl_ms, old.description, old.schema, before
         )
-        self._put_stream(record.stream, new)
-        self._look_soon(record.stream, old.partitions)
+        self._put_stream(stream, new)
+        self._look_soon(stream, old.partitions)
 
     def _look_soon(self, stream: int, partitions: int) -> None:
         for partition in range(partitions):
@@ -273,14 +282,17 @@ class Applier:
         self._live.add(position, size)
 
     def _committed(self, record: Committed, position: int, size: int) -> None:
-        for transaction in record.transactions:
+        self._show(record.transactions)
+        self._drop_open(record.empty)
+        for stream, reader, partition, transaction in record.positions:
+            self._put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
+
+    def _show(self, transactions: Sequence[int]) -> None:
+        for transaction in transactions:
             it = self._close(transaction)
             key = transaction_key(b"T", it.stream, it.partition, transaction)
             self._put(key, keys.pack_transaction(it.items, it.places))
             self._note_death(it.stream, it.partition, transaction)
-        self._drop_open(record.empty)
-        for stream, reader, partition, transaction in record.positions:
-            self._put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
 
     def _ended(self, record: Ended, position: int, size: int) -> None:
         self._drop_open(record.transactions)
@@ -307,6 +319,33 @@ class Applier:
             self._put(key, keys.pack_transaction(items, places))
         self._live.remove(old.position, old.size)
         self._live.add(position, size)
+
+    # Jobs.
+
+    def _staged(self, record: Staged, position: int, size: int) -> None:
+        for transaction in record.transactions:
+            key = keys.open_key(transaction)
+            value = self._get(key)
+            assert value is not None, "what is staged is open"
+            old = decode_open(value)
+            stored = StoredOpen(
+                old.stream, old.partition, 0, record.lease_ms, record.job, record.step
+            )
+            self._put(key, encode(stored))
+
+    def _step_committed(self, record: StepCommitted, position: int, size: int) -> None:
+        self._show(record.transactions)
+        self._drop_open(record.empty)
+        self._drop_open(record.dropped)
+        for stream, before_id in record.replaced:
+            self._purge(stream, before_id)
+        key = keys.job_key(record.job)
+        if record.final:
+            self._delete(key)
+        else:
+            self._put(key, encode(StoredJob(record.step, record.now_ms)))
+
+    # Open transactions that end.
 
     def _close(self, transaction: int) -> _Open:
         """An open transaction is open no more."""

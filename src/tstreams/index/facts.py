@@ -41,6 +41,15 @@ class StoredOpen(msgspec.Struct, array_like=True, frozen=True):
     partition: int
     agent: int
     lease_ms: int
+    job: str = ""
+    step: int = 0
+
+
+class StoredJob(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a J key."""
+
+    last_step: int
+    used_ms: int
 
 
 class StoredSession(msgspec.Struct, array_like=True, frozen=True):
@@ -55,6 +64,7 @@ encode = msgspec.msgpack.Encoder().encode
 decode_stream = msgspec.msgpack.Decoder(StoredStream).decode
 decode_agent = msgspec.msgpack.Decoder(StoredAgent).decode
 decode_open = msgspec.msgpack.Decoder(StoredOpen).decode
+decode_job = msgspec.msgpack.Decoder(StoredJob).decode
 decode_session = msgspec.msgpack.Decoder(StoredSession).decode
 
 
@@ -104,7 +114,14 @@ class IndexFacts:
                 items=sum(count for _, count in batches),
                 batches=len(batches),
                 unfinished=bool(batches) and batches[-1][1] == 0,
+                job=stored.job,
+                step=stored.step,
             )
+
+    def last_step(self, job: str) -> int | None:
+        """The step of a job that was committed last."""
+        value = self._store.get(keys.job_key(job))
+        return None if value is None else decode_job(value).last_step
 
     def sessions(self) -> Iterator[Session]:
         """All sessions, with the agents that they opened."""

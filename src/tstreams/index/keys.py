@@ -9,6 +9,7 @@ A kind, stream, name              -> the agent that holds a name
 G agent                           -> an agent
 R session, agent                  -> this session opened this agent
 C stream, reader, partition       -> a reader's checkpointed position
+J job                             -> the step of a job that was committed last, and when
 S session                         -> a session's numbers and the answers it may ask for again
 E slot, stream, partition         -> something of this partition dies in this slot of time
 X stream                          -> a deleted stream whose transactions are still to be removed
@@ -114,6 +115,11 @@ def position_key(stream: int, reader: str, partition: int) -> bytes:
 def session_key(session: int) -> bytes:
     """S."""
     return _number(b"S", session)
+
+
+def job_key(name: str) -> bytes:
+    """J."""
+    return b"J" + name.encode()
 
 
 def slot_key(slot: int, stream: int, partition: int) -> bytes:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..limits import JOB_TTL_MS
 from ..model import IDS_PER_MS
 from . import keys
-from .facts import IndexFacts
+from .facts import IndexFacts, decode_job
 from .keys import SLOT_MS
 from .live import LiveBytes
 from .store import Store
@@ -25,6 +26,10 @@ _FIRST_SLOT = keys.slot_key(0, 0, 0)
 """Slot 0 holds what has to be looked at as soon as possible."""
 
 
+_FIRST_JOB = b"J"
+_JOBS_EVERY_MS = 3_600_000
+
+
 class Sweeper:
     """Removes the dead, so many at a time that nobody has to wait."""
 
@@ -33,9 +38,12 @@ class Sweeper:
         self._facts = facts
         self._live = live
         self._cursor = keys.slot_key(1, 0, 0)
+        self._job_cursor = _FIRST_JOB
+        self._jobs_due_ms = 0
 
     def sweep(self, now_ms: int, budget: int) -> int:
         """Remove up to about `budget` transactions; how many it were. Less than that: all is done."""
+        self._sweep_jobs(now_ms, budget)
         removed = self._sweep_deleted(budget)
         for start in (_FIRST_SLOT, self._cursor):
             for due in self._due(start, now_ms, budget - removed):
@@ -47,6 +55,22 @@ class Sweeper:
             # not be skipped again each time.
             self._cursor = keys.slot_key(now_ms // SLOT_MS, 0, 0)
         return removed
+
+    def _sweep_jobs(self, now_ms: int, budget: int) -> None:
+        """Forget jobs that nobody has used for long. Looks at all of them once an hour, in turns."""
+        if now_ms < self._jobs_due_ms:
+            return
+        batch = self._store.batch()
+        for number, (key, value) in enumerate(self._store.scan(_FIRST_JOB, self._job_cursor)):
+            if number == budget:
+                self._job_cursor = key
+                break
+            if decode_job(value).used_ms + JOB_TTL_MS <= now_ms:
+                batch.delete(key)
+        else:
+            self._job_cursor = _FIRST_JOB
+            self._jobs_due_ms = now_ms + _JOBS_EVERY_MS
+        self._store.write(batch)
 
     def _due(self, start: bytes, now_ms: int, limit: int) -> list[bytes]:
         """The slots that are due from this key on; of slot 0 only, if it is there that we start."""

@@ -13,17 +13,21 @@ from ..items import check
 from ..limits import FRAME_BYTES_MAX, LIST_STREAMS_MAX
 from ..protocol import (
     AlterStream,
+    CancelStep,
     CancelTransactions,
     Change,
     CloseAgent,
     Commit,
+    CommitStep,
     CreateStream,
     DeleteStream,
     Fetch,
     FetchLast,
+    GetJob,
     GetPositions,
     GetStream,
     Instant,
+    JobInfo,
     KeepAlive,
     ListStreams,
     OpenAgent,
@@ -32,6 +36,7 @@ from ..protocol import (
     Positions,
     PurgeStream,
     SendItems,
+    Stage,
     StreamList,
     Subscribe,
     encode,
@@ -49,6 +54,9 @@ _CHANGES: tuple[type[Change], ...] = (
     OpenTransaction,
     Commit,
     CancelTransactions,
+    Stage,
+    CommitStep,
+    CancelStep,
 )
 
 
@@ -67,6 +75,7 @@ class Handlers:
         self._register_read(GetStream, self._get_stream)
         self._register_read(ListStreams, self._list_streams)
         self._register_read(GetPositions, self._get_positions)
+        self._register_read(GetJob, self._get_job)
         self._register_read(Fetch, self._fetch)
         self._register_read(FetchLast, self._fetch_last)
         self.router.command(Subscribe.__name__, strategy=Strategy.PARALLEL)(self._subscribe())
@@ -145,6 +154,10 @@ class Handlers:
         heads = [(partition, next(iter(ids))) for partition, ids in state.heads_of(stream)]
         saved = self._shard.index.facts.positions(stream.id, message.reader)
         return encode(Positions(state.last_id + 1, heads, saved))
+
+    def _get_job(self, request: Request, message: GetJob) -> bytes:
+        last = self._shard.index.facts.last_step(message.name)
+        return encode(JobInfo(-1 if last is None else last))
 
     def _fetch(self, request: Request, message: Fetch) -> None:
         self._shard.reads.fetch(self._shard.clock(), request, message)

@@ -13,13 +13,14 @@ import moebius
 from moebius import process
 
 from ...errors import BadRequest, InvalidState
-from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S
+from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S, STAGING_TTL_S
 from ...model import Offset, Stream, Ttl
 from ..config import ClientConfig, Tls
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
 from ..rules.failures import translated
+from ..rules.job import Job as JobRules
 from ..rules.link import Link
 from ..rules.producer import open_producer
 from ..rules.reader import open_reader
@@ -27,6 +28,7 @@ from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
+from .job import Job
 from .opening import Opening
 from .producer import Producer
 
@@ -155,6 +157,15 @@ class Client:
             return await self._keep(consumer)
 
         return Opening(make())
+
+    def job(self, name: str, *, staging_ttl: Ttl = STAGING_TTL_S) -> Job:
+        """Take part in a job: producers in many processes, whose transactions one coordinator commits.
+
+        `staging_ttl`: how long staged transactions live after the last sign of life of their step. While
+        they are staged they hold up the readers of their partitions, as all open transactions do.
+        """
+        self._check()
+        return Job(self._driver, JobRules(self._link, name, staging_ttl))
 
     # Life.
 

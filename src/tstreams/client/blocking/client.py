@@ -17,6 +17,7 @@ from ...limits import (
     CLIENT_TIMEOUT_S,
     PROCESS_BATCH,
     PROCESS_COMMIT_S,
+    STAGING_TTL_S,
 )
 from ...model import Offset, Stream, Ttl
 from ..config import ClientConfig, Tls
@@ -25,6 +26,7 @@ from ..rules import streams
 from ..rules.agent import forked
 from ..rules.failures import translated
 from ..rules.group import Group
+from ..rules.job import Job as JobRules
 from ..rules.link import Link
 from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
@@ -35,6 +37,7 @@ from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
+from .job import Job
 from .process import process
 from .producer import Producer
 from .received import ReadTransaction
@@ -200,6 +203,15 @@ class Client:
         """Make a group of agents that checkpoint together. It is empty: `add` agents of this client."""
         self._check()
         return CheckpointGroup(self._driver, Group(self._link))
+
+    def job(self, name: str, *, staging_ttl: Ttl = STAGING_TTL_S) -> Job:
+        """Take part in a job: producers in many processes, whose transactions one coordinator commits.
+
+        `staging_ttl`: how long staged transactions live after the last sign of life of their step. While
+        they are staged they hold up the readers of their partitions, as all open transactions do.
+        """
+        self._check()
+        return Job(self._driver, JobRules(self._link, name, staging_ttl))
 
     def process(
         self,

@@ -52,6 +52,7 @@ class Draft:
         self._failure: Error | None = None
         self._sealed = False
         self._in_doubt = False
+        self._handed_over = False
         self._batches = 0
 
     # Writing.
@@ -199,6 +200,11 @@ class Draft:
         """A checkpoint was sent, and nobody waits for it any more: the answer will tell."""
         self._in_doubt = True
 
+    def staged(self) -> None:
+        """It belongs to a job now, and its producer has done with it."""
+        self._handed_over = True
+        self.producer.forget(self)
+
     def abandon(self) -> None:
         """Nobody will use it any more: it ends as a checkpoint that was sent says, or cancelled."""
         if self._in_doubt:
@@ -237,6 +243,8 @@ class Draft:
             raise Expired(f"transaction {self.id} has expired; what it held is dropped")
         if self.state is not TransactionState.OPENED:
             raise InvalidState(f"transaction {self.id} is {self.state.value} already")
+        if self._handed_over:
+            raise InvalidState(f"transaction {self.id} was staged: its job will commit it, or drop it")
         if self._sealed:
             raise InvalidState(
                 f"a checkpoint or a cancel of transaction {self.id} is under way already"
