@@ -38,7 +38,7 @@ from .errors import (
     Unauthorized,
     Unavailable,
 )
-from .model import Offset, Stream, TransactionState
+from .model import Offset, Stream, Stretch, TransactionState
 from .version import __version__
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "ReadTransaction",
     "Staged",
     "Stream",
+    "Stretch",
     "Subscriber",
     "SubscriberStatistics",
     "Timeout",

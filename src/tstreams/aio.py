@@ -21,6 +21,7 @@ from .client.asynchronous.job import Job
 from .client.asynchronous.opening import Opening
 from .client.asynchronous.producer import Producer
 from .client.asynchronous.received import ItemIterator, ReadTransaction, ReceivedItems
+from .client.asynchronous.scan import Scanning
 from .client.asynchronous.transaction import Transaction
 from .embedding import embedded_aio as embedded
 
@@ -34,6 +35,7 @@ __all__ = [
     "ReadTransaction",
     "Reading",
     "ReceivedItems",
+    "Scanning",
     "Transaction",
     "connect",
     "embedded",

@@ -94,6 +94,9 @@ FETCH_TRANSACTIONS_MAX = 10_000
 FETCH_WAIT_MS_MAX = 30_000
 """How long the server holds back an empty answer."""
 
+SURVEY_TRANSACTIONS_MAX = 20_000
+"""How many transactions one survey looks at: some 20 ms of the server's time."""
+
 WAITING_FETCHES_MAX = 100_000
 """Readers of one shard that wait for something to become visible."""
 

@@ -79,6 +79,20 @@ class Stream:
         return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of a partition that can be read. What `client.survey` gives."""
+
+    last_id: int | None
+    """The last transaction in it; None: there is nothing to read."""
+    transactions: int
+    items: int
+    size: int
+    """Bytes, as they are stored. Like the two above it was counted only if a limit was given."""
+    more: bool
+    """Whether there is more behind it, for which the limit had no room."""
+
+
 class Anchor(Enum):
     """What an offset counts from."""
 

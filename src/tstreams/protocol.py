@@ -321,6 +321,43 @@ class FetchLast(Message, frozen=True):
     bytes_max: Count
 
 
+class SurveyWant(Message, frozen=True):
+    """What to look at in one partition: visible transactions from `from_id` on, until one of the limits."""
+
+    partition: Count
+    from_id: Id
+    transactions_max: Count = 0
+    bytes_max: Id = 0
+
+
+class Survey(Message, frozen=True):
+    """How far can be read in each partition, and how much would that be? The answer is a `Surveyed`.
+
+    Without limits nothing is counted, and it costs next to nothing.
+    """
+
+    stream: Id
+    wants: list[SurveyWant]
+
+
+class StretchInfo(Message, frozen=True):
+    """A stretch of a partition: up to the transaction `last_id`, or 0 if there is none. `more`: there is
+    more behind it. What it holds was counted only if a limit was given; `bytes` as they are stored."""
+
+    partition: Count
+    last_id: Id
+    transactions: Count = 0
+    items: Id = 0
+    bytes: Id = 0
+    more: bool = False
+
+
+class Surveyed(Message, frozen=True, tag=10):
+    """The answer to `Survey`."""
+
+    stretches: list[StretchInfo]
+
+
 class Subscribe(Message, frozen=True):
     """Visible transactions of many partitions, now and from now on, without asking again.
 
@@ -373,10 +410,12 @@ ChangeRequest: TypeAlias = (
     | CommitStep
     | CancelStep
 )
-ReadRequest: TypeAlias = GetStream | ListStreams | GetPositions | GetJob | Fetch | FetchLast
+ReadRequest: TypeAlias = (
+    GetStream | ListStreams | GetPositions | GetJob | Fetch | FetchLast | Survey
+)
 Reply: TypeAlias = SessionOpened | StreamInfo | AgentOpened | Done
 """What a change is answered with."""
-AnyReply: TypeAlias = Reply | NodeInfo | StreamList | Positions | JobInfo | Fetched
+AnyReply: TypeAlias = Reply | NodeInfo | StreamList | Positions | JobInfo | Surveyed | Fetched
 
 _encoder = msgspec.msgpack.Encoder()
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)

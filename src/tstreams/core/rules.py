@@ -88,9 +88,7 @@ class Rules:
             CancelTransactions: self._cancel,
         }
 
-    def register(
-        self, kind: type[Change], decide: Callable[[int, Any, int], AnyRecord]
-    ) -> None:
+    def register(self, kind: type[Change], decide: Callable[[int, Any, int], AnyRecord]) -> None:
         """Let requests of a kind be decided on elsewhere."""
         self._by_type[kind] = decide
 

@@ -39,6 +39,8 @@ from ..protocol import (
     Stage,
     StreamList,
     Subscribe,
+    Survey,
+    Surveyed,
     encode,
 )
 from .shard import Shard
@@ -76,6 +78,7 @@ class Handlers:
         self._register_read(ListStreams, self._list_streams)
         self._register_read(GetPositions, self._get_positions)
         self._register_read(GetJob, self._get_job)
+        self._register_read(Survey, self._survey)
         self._register_read(Fetch, self._fetch)
         self._register_read(FetchLast, self._fetch_last)
         self.router.command(Subscribe.__name__, strategy=Strategy.PARALLEL)(self._subscribe())
@@ -158,6 +161,9 @@ class Handlers:
     def _get_job(self, request: Request, message: GetJob) -> bytes:
         last = self._shard.index.facts.last_step(message.name)
         return encode(JobInfo(-1 if last is None else last))
+
+    def _survey(self, request: Request, message: Survey) -> bytes:
+        return encode(Surveyed(self._shard.reads.survey(self._shard.clock(), message)))
 
     def _fetch(self, request: Request, message: Fetch) -> None:
         self._shard.reads.fetch(self._shard.clock(), request, message)

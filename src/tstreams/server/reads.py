@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moebius import Request
@@ -11,7 +12,7 @@ from ..core.transitions import WHOLE_STREAM
 from ..errors import Error, TooLarge
 from ..items import Buffer
 from ..limits import FETCH_WAIT_MS_MAX, FETCH_WANTS_MAX, WAITING_FETCHES_MAX
-from ..protocol import Fetch, FetchLast, Want
+from ..protocol import Fetch, FetchLast, StretchInfo, Survey, Want
 from .visible import Chosen, Visible
 from .wire import wire_error
 
@@ -36,10 +37,7 @@ class Reads:
 
     def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
         """Answer, or wait for something to answer with."""
-        if len(fetch.wants) > FETCH_WANTS_MAX:
-            raise TooLarge(
-                f"{len(fetch.wants)} partitions in one request are over {FETCH_WANTS_MAX}"
-            )
+        _check_wants(fetch.wants)
         found = self._collect(now_ms, fetch, fetch.wants)
         if found or not fetch.wait_ms or not fetch.wants:
             request.answer(self._visible.pack(found))
@@ -56,6 +54,11 @@ class Reads:
         """The last visible transaction."""
         found = self._visible.last(now_ms, request.stream, request.partition, request.bytes_max)
         return self._visible.pack(found)
+
+    def survey(self, now_ms: int, survey: Survey) -> list[StretchInfo]:
+        """How far can be read, and how much that is."""
+        _check_wants(survey.wants)
+        return self._visible.survey(now_ms, survey)
 
     def wake(self, now_ms: int) -> None:
         """Look again at the partitions in which something may have become visible."""
@@ -113,3 +116,8 @@ class Reads:
         waiter.timer.cancel()
         self._waiting -= 1
         return waiter.request
+
+
+def _check_wants(wants: Sequence[object]) -> None:
+    if len(wants) > FETCH_WANTS_MAX:
+        raise TooLarge(f"{len(wants)} partitions in one request are over {FETCH_WANTS_MAX}")

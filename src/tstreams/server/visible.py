@@ -12,8 +12,16 @@ from ..errors import BadRequest, Corrupt
 from ..index import Index, floor_of
 from ..index.keys import unpack_transaction
 from ..items import Buffer
-from ..limits import FETCH_BYTES_MAX, FETCH_TRANSACTIONS_MAX, KIB
-from ..protocol import Fetched, FetchedTransaction, Want, encode
+from ..limits import FETCH_BYTES_MAX, FETCH_TRANSACTIONS_MAX, KIB, SURVEY_TRANSACTIONS_MAX
+from ..protocol import (
+    Fetched,
+    FetchedTransaction,
+    StretchInfo,
+    Survey,
+    SurveyWant,
+    Want,
+    encode,
+)
 from .payloads import Payloads
 
 _SHARE_BYTES_MIN = 64 * KIB
@@ -97,14 +105,39 @@ class Visible:
         from_id = max(want.from_id, floor)
         return self._index.facts.transactions(stream_id, want.partition, from_id, to_id)
 
+    def survey(self, now_ms: int, survey: Survey) -> list[StretchInfo]:
+        """How far can be read in partitions, and how much that is."""
+        stream = self.stream(survey.stream)
+        floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
+        budget = max(1, SURVEY_TRANSACTIONS_MAX // max(1, len(survey.wants)))
+        stretches = []
+        for want in survey.wants:
+            check_partition(stream.partitions, want.partition)
+            if want.transactions_max or want.bytes_max:
+                asked = Want(want.partition, want.from_id)
+                found = self._range(stream.id, asked, floor)
+                stretches.append(_measure(want, found, budget))
+            else:
+                last_id = self._last_id(stream.id, want.partition)
+                first_id = max(want.from_id, floor)
+                end = self._index.facts.last_transaction(
+                    stream.id, want.partition, first_id, last_id
+                )
+                stretches.append(StretchInfo(want.partition, end[0] if end else 0))
+        return stretches
+
+    def _last_id(self, stream_id: int, partition: int) -> int:
+        """No visible transaction has a greater id."""
+        frontier = self._core.state.frontier(stream_id, partition)
+        return self._core.state.last_id if frontier is None else frontier - 1
+
     def last(self, now_ms: int, stream_id: int, partition: int, bytes_max: int) -> list[Chosen]:
         """The last visible transaction of a partition, if there is one."""
         state = self._core.state
         stream = state.stream(stream_id)
         check_partition(stream.partitions, partition)
         floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
-        frontier = state.frontier(stream_id, partition)
-        last_id = state.last_id if frontier is None else frontier - 1
+        last_id = self._last_id(stream_id, partition)
         found = self._index.facts.last_transaction(stream_id, partition, floor, last_id)
         if found is None:
             return []
@@ -151,6 +184,26 @@ class Visible:
                         raise Corrupt(f"{where} cannot be read: {error.message}") from error
                     return chosen[:number], batches
             return chosen, batches
+
+
+def _measure(
+    want: SurveyWant, found: Iterator[tuple[int, bytes]], transactions_max: int
+) -> StretchInfo:
+    """Count transactions up to the limits of a want; one at least."""
+    if want.transactions_max:
+        transactions_max = min(transactions_max, want.transactions_max)
+    last_id = transactions = items = size = 0
+    for transaction, value in found:
+        count, places = unpack_transaction(value)
+        grown = size + sum(place.size for place in places)
+        if transactions and (
+            transactions >= transactions_max or (want.bytes_max and grown > want.bytes_max)
+        ):
+            return StretchInfo(want.partition, last_id, transactions, items, size, True)
+        last_id, size = transaction, grown
+        transactions += 1
+        items += count
+    return StretchInfo(want.partition, last_id, transactions, items, size)
 
 
 _NOTHING = encode(Fetched([]))

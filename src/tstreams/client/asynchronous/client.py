@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,7 @@ from moebius import process
 
 from ...errors import BadRequest, InvalidState
 from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S, STAGING_TTL_S
-from ...model import Offset, Stream, Ttl
+from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
 from ..pickling import refuse_to_pickle
 from ..rules import streams
@@ -24,6 +24,7 @@ from ..rules.job import Job as JobRules
 from ..rules.link import Link
 from ..rules.producer import open_producer
 from ..rules.reader import open_reader
+from ..rules.scanning import find_source, survey
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
 from .consumer import Consumer
@@ -31,6 +32,7 @@ from .driver import Driver
 from .job import Job
 from .opening import Opening
 from .producer import Producer
+from .scan import Scanning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,6 +159,31 @@ class Client:
             return await self._keep(consumer)
 
         return Opening(make())
+
+    def scan(self, stream: str, partition: int, *, after: int = 0, up_to: int = ID_MAX) -> Scanning:
+        """The transactions of a partition after one id, up to and with another, without taking a name.
+
+        For `async for`. Ends where nothing more is visible. While you work on some, the next are fetched.
+        """
+        self._check()
+        return Scanning(self._driver, self._link, stream, partition, after, up_to)
+
+    async def survey(
+        self,
+        stream: str,
+        after: Mapping[int, int] | None = None,
+        *,
+        transactions: int | None = None,
+        size: int | None = None,
+    ) -> dict[int, Stretch]:
+        """How far each partition can be read now, and how much that is, without reading it.
+
+        `after`: the partitions, each with the id that was read last; else all, from their beginnings. With
+        a limit on `transactions` or on `size` (bytes as they are stored), over all partitions together,
+        stretches are cut to it, and what they hold is counted. One transaction comes at least of each.
+        """
+        source = await self._run(find_source(self._link, stream))
+        return await self._run(survey(source, after, transactions, size))
 
     def job(self, name: str, *, staging_ttl: Ttl = STAGING_TTL_S) -> Job:
         """Take part in a job: producers in many processes, whose transactions one coordinator commits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from ...limits import (
     PROCESS_COMMIT_S,
     STAGING_TTL_S,
 )
-from ...model import Offset, Stream, Ttl
+from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
 from ..pickling import refuse_to_pickle
 from ..rules import streams
@@ -31,6 +31,7 @@ from ..rules.link import Link
 from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
 from ..rules.reader import check_wait, open_reader
+from ..rules.scanning import Scan, find_source, survey
 from ..rules.subscriber import open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
@@ -41,6 +42,7 @@ from .job import Job
 from .process import process
 from .producer import Producer
 from .received import ReadTransaction
+from .scan import scan
 from .subscriber import Subscriber, check_callbacks
 
 if TYPE_CHECKING:
@@ -203,6 +205,33 @@ class Client:
         """Make a group of agents that checkpoint together. It is empty: `add` agents of this client."""
         self._check()
         return CheckpointGroup(self._driver, Group(self._link))
+
+    def scan(
+        self, stream: str, partition: int, *, after: int = 0, up_to: int = ID_MAX
+    ) -> Iterator[ReadTransaction]:
+        """The transactions of a partition after one id, up to and with another, without taking a name.
+
+        Ends where nothing more is visible. While you work on some, the next are fetched.
+        """
+        source = self._run(find_source(self._link, stream))
+        return scan(self._driver, Scan(source, partition, after, up_to))
+
+    def survey(
+        self,
+        stream: str,
+        after: Mapping[int, int] | None = None,
+        *,
+        transactions: int | None = None,
+        size: int | None = None,
+    ) -> dict[int, Stretch]:
+        """How far each partition can be read now, and how much that is, without reading it.
+
+        `after`: the partitions, each with the id that was read last; else all, from their beginnings. With
+        a limit on `transactions` or on `size` (bytes as they are stored), over all partitions together,
+        stretches are cut to it, and what they hold is counted. One transaction comes at least of each.
+        """
+        source = self._run(find_source(self._link, stream))
+        return self._run(survey(source, after, transactions, size))
 
     def job(self, name: str, *, staging_ttl: Ttl = STAGING_TTL_S) -> Job:
         """Take part in a job: producers in many processes, whose transactions one coordinator commits.

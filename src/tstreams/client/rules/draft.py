@@ -244,7 +244,9 @@ class Draft:
         if self.state is not TransactionState.OPENED:
             raise InvalidState(f"transaction {self.id} is {self.state.value} already")
         if self._handed_over:
-            raise InvalidState(f"transaction {self.id} was staged: its job will commit it, or drop it")
+            raise InvalidState(
+                f"transaction {self.id} was staged: its job will commit it, or drop it"
+            )
         if self._sealed:
             raise InvalidState(
                 f"a checkpoint or a cancel of transaction {self.id} is under way already"

@@ -66,9 +66,7 @@ class Job:
                 for draft in drafts:
                     yield from draft.settle()
                 ids = [draft.id for draft in drafts]
-                return session.start(
-                    Stage, producer.agent.id, ids, self.name, step, self._lease_ms
-                )
+                return session.start(Stage, producer.agent.id, ids, self.name, step, self._lease_ms)
             finally:
                 producer.turns.leave()
         except BaseException:

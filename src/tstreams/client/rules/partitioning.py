@@ -42,6 +42,12 @@ def chosen_partitions(stream: Stream, partitions: list[int] | None) -> list[int]
     return chosen
 
 
+def place_of(key: Buffer, places: int) -> int:
+    """One of so many places, the same for the same key."""
+    # By the upper bits: the lower ones of numbers that follow each other take every other value.
+    return crc32c(key) * places >> 32
+
+
 class Partitioner:
     """Picks one of a producer's partitions: the one asked for, by a key's hash, or the next in turn."""
 
@@ -61,8 +67,7 @@ class Partitioner:
         if key is not None:
             if not isinstance(key, Buffer):
                 raise TypeError(f"a key is bytes-like, this is {type(key).__name__}")
-            # By the upper bits: the lower ones of numbers that follow each other take every other value.
-            return self.partitions[crc32c(key) * len(self.partitions) >> 32]
+            return self.partitions[place_of(key, len(self.partitions))]
         return self.partitions[next(self._next) % len(self.partitions)]
 
     def check(self, partition: int) -> int:

@@ -1,0 +1,32 @@
+"""Connections of a Python worker: made when they are needed, and kept for the tasks that come after.
+
+A worker serves one task at a time, but lives for many, and may sleep in between for longer than a session.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from moebius import process
+
+from ..client.blocking.client import Client, connect
+from ..client.blocking.producer import Producer
+from ..client.config import ClientConfig
+
+_lock = threading.Lock()
+_clients: dict[ClientConfig, tuple[int, Client]] = {}
+
+
+def client(config: ClientConfig) -> Client:
+    """A connected client, the same for all who ask with the same configuration in this process."""
+    with _lock:
+        pid, held = _clients.get(config, (0, None))
+        if held is None or pid != process.pid or held.closed:
+            held = connect(config)
+            _clients[config] = process.pid, held
+        return held
+
+
+def producer(config: ClientConfig, stream: str, compression: str) -> Producer:
+    """A producer for one task, under a name of its own."""
+    return client(config).producer(stream, compression=compression)

@@ -1,0 +1,208 @@
+"""The options of `format("tstreams")`: read, checked, and put into words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..client.config import ClientConfig, Tls
+from ..errors import BadRequest
+from ..limits import CLIENT_TIMEOUT_S, MIB, STAGING_TTL_S
+from ..model import ID_MAX, check_name, first_id_at, milliseconds
+
+Ids = dict[str, dict[int, int]]
+"""Transaction ids by stream and partition."""
+
+READ_OPTIONS = ["url", "stream", "start", "end", "maxTransactionsPerTrigger", "maxBytesPerTrigger", "minPartitions", "consumer", "metadata", "failOnDataLoss", "token", "timeout", "tlsCa", "tlsCert", "tlsKey"]
+WRITE_OPTIONS = ["url", "stream", "maxTransactionBytes", "stagingTtl", "compression", "token", "timeout", "tlsCa", "tlsCert", "tlsKey"]
+SPARK_OPTIONS = ("path", "checkpointlocation", "queryname", "__cdc_data_source")
+"""What Spark hands to every source and sink along with its own options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Which streams to read: some by name, or all that begin with something."""
+
+    names: tuple[str, ...] = ()
+    prefix: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> Streams:
+        """`orders`, `orders,bills`, `orders-*`, or a JSON list of names."""
+        if text.startswith("["):
+            names = _json(text, "stream")
+            if not isinstance(names, list) or not names:
+                raise BadRequest(f"option stream: a list of names, not {text!r}")
+        elif text.endswith("*"):
+            return Streams(prefix=text[:-1])
+        else:
+            names = [name.strip() for name in text.split(",")]
+        return Streams(tuple(check_name(name) for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point in streams, as the options `start` and `end` name it."""
+
+    kind: str
+    id: int = 0
+    """For a time: the first id that belongs to it, or to a later one."""
+    ids: Ids | None = None
+
+    @staticmethod
+    def parse(text: str, option: str, streams: Streams) -> Point:
+        """`oldest`, `newest`, a time such as `2026-01-01T12:00:00Z`, or ids by partition as JSON."""
+        if text.lower() in ("oldest", "newest"):
+            return Point(text.lower())
+        if text.startswith("{"):
+            return Point("ids", ids=_ids(_json(text, option), option, streams))
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            raise BadRequest(
+                f"option {option}: oldest, newest, a time such as 2026-01-01T12:00:00Z, or ids by "
+                f'partition such as {{"0": 179300000000000000}}; not {text!r}'
+            ) from None
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return Point("time", first_id_at(when))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a source was told."""
+
+    client: ClientConfig
+    streams: Streams
+    start: Point
+    end: Point
+    transactions_max: int | None
+    bytes_max: int | None
+    partitions_min: int
+    consumer: str | None
+    metadata: bool
+    fail_on_data_loss: bool
+
+    @staticmethod
+    def parse(given: Mapping[str, str]) -> ReadOptions:
+        """Check the options of a source."""
+        options = _Options(given, READ_OPTIONS)
+        streams = Streams.parse(options.required("stream"))
+        return ReadOptions(
+            options.client(),
+            streams,
+            Point.parse(options.get("start", "oldest"), "start", streams),
+            Point.parse(options.get("end", "newest"), "end", streams),
+            options.number("maxTransactionsPerTrigger"),
+            options.number("maxBytesPerTrigger"),
+            options.number("minPartitions") or 1,
+            options.text("consumer"),
+            options.flag("metadata", False),
+            options.flag("failOnDataLoss", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a sink was told."""
+
+    client: ClientConfig
+    stream: str | None
+    transaction_bytes_max: int
+    staging_ttl_s: float
+    compression: str
+
+    @staticmethod
+    def parse(given: Mapping[str, str]) -> WriteOptions:
+        """Check the options of a sink."""
+        options = _Options(given, WRITE_OPTIONS)
+        stream = options.text("stream")
+        ttl = options.get("stagingTtl", str(STAGING_TTL_S))
+        return WriteOptions(
+            options.client(),
+            None if stream is None else check_name(stream),
+            options.number("maxTransactionBytes") or 16 * MIB,
+            milliseconds(float(ttl) if ttl.replace(".", "", 1).isdigit() else ttl) / 1000,
+            options.get("compression", "none"),
+        )
+
+
+@dataclass(slots=True)
+class _Options:
+    """Options by name, whatever their case."""
+
+    given: Mapping[str, str]
+    known: list[str]
+    values: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.values = {name.lower(): value for name, value in self.given.items()}
+        known = {name.lower() for name in self.known}
+        for name in self.values:
+            if name not in known and name not in SPARK_OPTIONS and not name.startswith("spark."):
+                raise BadRequest(
+                    f"format tstreams knows no option {name!r} here; it knows {', '.join(self.known)}"
+                )
+
+    def text(self, name: str) -> str | None:
+        return self.values.get(name.lower()) or None
+
+    def get(self, name: str, default: str) -> str:
+        return self.text(name) or default
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise BadRequest(f'format tstreams needs .option("{name}", ...)')
+        return value
+
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.isdigit() or int(value) == 0:
+            raise BadRequest(f"option {name} is a number from 1 on, not {value!r}")
+        return int(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.get(name, str(default)).lower()
+        if value not in ("true", "false"):
+            raise BadRequest(f"option {name} is true or false, not {value!r}")
+        return value == "true"
+
+    def client(self) -> ClientConfig:
+        """How to reach the server. Can be pickled, and is, to each executor."""
+        files = self.text("tlsCa"), self.text("tlsCert"), self.text("tlsKey")
+        tls = Tls(*files) if any(files) else None
+        timeout = self.get("timeout", str(CLIENT_TIMEOUT_S))
+        return ClientConfig(self.required("url"), self.get("token", ""), float(timeout), tls)
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"option {option} is no JSON: {error}") from None
+
+
+def _ids(found: Any, option: str, streams: Streams) -> Ids:
+    """Ids by partition, of one stream or of several."""
+    if all(isinstance(value, dict) for value in found.values()):
+        by_stream = found
+    elif len(streams.names) == 1:
+        by_stream = {streams.names[0]: found}
+    else:
+        raise BadRequest(f"option {option}: with several streams, ids are by stream and partition")
+    try:
+        ids = {
+            name: {int(partition): int(it) for partition, it in partitions.items()}
+            for name, partitions in by_stream.items()
+        }
+    except (TypeError, ValueError):
+        raise BadRequest(f"option {option}: partitions and ids are numbers") from None
+    if any(not 0 <= it <= ID_MAX for partitions in ids.values() for it in partitions.values()):
+        raise BadRequest(f"option {option}: an id is not negative, and has 63 bits")
+    return ids
