@@ -10,7 +10,6 @@ import threading
 from moebius import process
 
 from ..client.blocking.client import Client, connect
-from ..client.blocking.producer import Producer
 from ..client.config import ClientConfig
 
 _lock = threading.Lock()
@@ -25,8 +24,3 @@ def client(config: ClientConfig) -> Client:
             held = connect(config)
             _clients[config] = process.pid, held
         return held
-
-
-def producer(config: ClientConfig, stream: str, compression: str) -> Producer:
-    """A producer for one task, under a name of its own."""
-    return client(config).producer(stream, compression=compression)

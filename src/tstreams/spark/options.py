@@ -16,8 +16,35 @@ from ..model import ID_MAX, check_name, first_id_at, milliseconds
 Ids = dict[str, dict[int, int]]
 """Transaction ids by stream and partition."""
 
-READ_OPTIONS = ["url", "stream", "start", "end", "maxTransactionsPerTrigger", "maxBytesPerTrigger", "minPartitions", "consumer", "metadata", "failOnDataLoss", "token", "timeout", "tlsCa", "tlsCert", "tlsKey"]
-WRITE_OPTIONS = ["url", "stream", "maxTransactionBytes", "stagingTtl", "compression", "token", "timeout", "tlsCa", "tlsCert", "tlsKey"]
+READ_OPTIONS = [
+    "url",
+    "stream",
+    "start",
+    "end",
+    "maxTransactionsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "consumer",
+    "metadata",
+    "failOnDataLoss",
+    "token",
+    "timeout",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
+]
+WRITE_OPTIONS = [
+    "url",
+    "stream",
+    "maxTransactionBytes",
+    "stagingTtl",
+    "compression",
+    "token",
+    "timeout",
+    "tlsCa",
+    "tlsCert",
+    "tlsKey",
+]
 SPARK_OPTIONS = ("path", "checkpointlocation", "queryname", "__cdc_data_source")
 """What Spark hands to every source and sink along with its own options."""
 
@@ -175,8 +202,8 @@ class _Options:
 
     def client(self) -> ClientConfig:
         """How to reach the server. Can be pickled, and is, to each executor."""
-        files = self.text("tlsCa"), self.text("tlsCert"), self.text("tlsKey")
-        tls = Tls(*files) if any(files) else None
+        ca, cert, key = self.text("tlsCa"), self.text("tlsCert"), self.text("tlsKey")
+        tls = Tls(ca_file=ca, cert_file=cert, key_file=key) if ca or cert else None
         timeout = self.get("timeout", str(CLIENT_TIMEOUT_S))
         return ClientConfig(self.required("url"), self.get("token", ""), float(timeout), tls)
 

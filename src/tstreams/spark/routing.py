@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..client.rules.partitioning import place_of
 from ..errors import BadRequest
 from ..model import Stream
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 ROUTES = ("stream", "partition", "key")
 """Columns that say where a row goes, unless the stream's own schema has one of that name."""
@@ -48,7 +52,7 @@ def split_by_partition(
         yield partition, batch if rows.all() else batch.filter(pa.array(rows))
 
 
-def _partitions(batch: pa.RecordBatch, stream: Stream) -> np.ndarray | None:  # type: ignore[type-arg]
+def _partitions(batch: pa.RecordBatch, stream: Stream) -> Numbers | None:
     names = batch.schema.names
     if "partition" in names:
         column = batch.column("partition")
@@ -60,7 +64,7 @@ def _partitions(batch: pa.RecordBatch, stream: Stream) -> np.ndarray | None:  # 
                 f"stream {stream.name!r} has the partitions 0 to {stream.partitions - 1}, not "
                 f"{found.min() if found.min() < 0 else found.max()}"
             )
-        return np.asarray(found)
+        return np.asarray(found, np.int64)
     if "key" not in names:
         return None
     column = batch.column("key")
@@ -71,4 +75,5 @@ def _partitions(batch: pa.RecordBatch, stream: Stream) -> np.ndarray | None:  # 
     encoded = column.cast(pa.binary()).dictionary_encode()
     # The same key leads to the same partition as with a producer's `key=`.
     of_keys = [place_of(key, stream.partitions) for key in encoded.dictionary.to_pylist()]
-    return np.array(of_keys, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    return np.asarray(np.array(of_keys, np.int64)[codes])

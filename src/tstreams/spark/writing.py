@@ -22,7 +22,7 @@ from ..errors import BadRequest, InvalidState
 from . import connections
 from .options import WriteOptions
 from .outlet import Outlet
-from .routing import ROUTES, split_by_partition, split_by_stream
+from .routing import split_by_partition, split_by_stream
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -175,6 +175,3 @@ class Task:
         """Give the names back. What was not staged is cancelled."""
         for outlet in self._outlets.values():
             outlet.producer.close()
-
-
-__all__ = ["ROUTES", "BatchWriter", "StreamWriter", "TaskDone"]

@@ -78,8 +78,9 @@ class Job:
         """Somebody still works for a step: what it has staged lives on."""
         producer.agent.check()
         _check_step(step)
-        fields = (producer.agent.id, [], self.name, step, self._lease_ms)
-        yield from answer(producer.agent.session.start(Stage, *fields), Done)
+        session, nothing = producer.agent.session, list[int]()
+        ticket = session.start(Stage, producer.agent.id, nothing, self.name, step, self._lease_ms)
+        yield from answer(ticket, Done)
 
     # For the coordinator.
 
