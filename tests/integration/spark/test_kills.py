@@ -1,0 +1,72 @@
+"""Drivers and workers are killed at the worst moments: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tstreams import Client
+
+from .conftest import Pipe
+from .driver import POINTS
+from .test_source import fill
+
+Make = Callable[..., str]
+
+
+def run_driver(*arguments: str) -> int:
+    command = [sys.executable, "-m", "tests.integration.spark.driver", *arguments]
+    with subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as driver:
+        try:
+            _, errors = driver.communicate(timeout=240)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # its Java has outlived it
+                os.killpg(driver.pid, signal.SIGKILL)
+    if driver.returncode not in (0, -signal.SIGKILL):
+        raise AssertionError(errors[-4000:])
+    return driver.returncode
+
+
+def outcome(pipe: Pipe, source: str) -> Counter[bytes]:
+    """What the query must make of its source."""
+    return Counter(
+        b"%b of %d" % (bytes(item), txn.id)
+        for partition in range(pipe.ts.stream(source).partitions)
+        for txn in pipe.ts.scan(source, partition)
+        for item in txn.items
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point: str) -> None:
+    source, sink = make(2), make(3)
+    fill(ts, source, 80)
+    arguments = (pipe.url, source, sink, str(tmp_path), point, "driver")
+    assert run_driver(*arguments) == -signal.SIGKILL
+    assert (tmp_path / "killed").exists()
+    expected = outcome(pipe, source)
+    found = Counter(pipe.items(sink))
+    assert found <= expected
+    assert run_driver(*arguments) == 0
+    assert Counter(pipe.items(sink)) == expected
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", POINTS[:2])
+def test_a_worker_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point: str) -> None:
+    source, sink = make(2), make(3)
+    fill(ts, source, 60)
+    assert run_driver(pipe.url, source, sink, str(tmp_path), point, "worker") == 0
+    assert (tmp_path / "killed").exists()
+    assert Counter(pipe.items(sink)) == outcome(pipe, source)
