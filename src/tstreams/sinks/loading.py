@@ -80,6 +80,8 @@ def into_database(
 
     Ends when nothing came for `max_wait` seconds, or `stop` is set.
     """
+    if not isinstance(ts, Client):
+        raise BadRequest(f"this loop is for the blocking client, not for {ts!r}")
     if not callable(fn):
         raise BadRequest(f"fn is a function of a connection and transactions, not {fn!r}")
     if not callable(connect) and not is_engine(connect):
@@ -89,7 +91,8 @@ def into_database(
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise BadRequest(f"a batch is a number of transactions, not {batch!r}")
     for seconds, what in ((max_wait, "max_wait"), (retry_for, "retry_for")):
-        if seconds is not None and not seconds >= 0:
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and seconds >= 0):
             raise BadRequest(f"{what} is a number of seconds, not {seconds!r}")
     begin = Offset.oldest() if start is None else start
     if not isinstance(begin, Offset):

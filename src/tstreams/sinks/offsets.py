@@ -29,16 +29,17 @@ _CREATE = """\
 create table offsets_table (
     reader varchar(255) not null,
     stream varchar(255) not null,
-    partition_no integer not null,
     stream_id bigint not null,
+    partition_no integer not null,
     transaction_id bigint not null,
     epoch bigint not null,
     holder varchar(32) not null,
     saves bigint not null,
-    primary key (reader, stream, partition_no)
+    primary key (reader, stream, stream_id, partition_no)
 )"""
 _LOOK = "select count(*) from offsets_table where partition_no < :holder_no"
-_ROW = "reader = :reader and stream = :stream and partition_no = :partition_no"
+_STREAM = "reader = :reader and stream = :stream and stream_id = :stream_id"
+_ROW = f"{_STREAM} and partition_no = :partition_no"
 _INSERT = """\
 insert into offsets_table
     (reader, stream, partition_no, stream_id, transaction_id, epoch, holder, saves)
@@ -52,11 +53,11 @@ update offsets_table set saves = saves + 1
 where this_row and epoch = :epoch and holder = :holder"""
 _UPDATE = """\
 update offsets_table
-set stream_id = :stream_id, transaction_id = :transaction_id, epoch = :epoch, saves = saves + 1
+set transaction_id = :transaction_id, epoch = :epoch, holder = :holder, saves = saves + 1
 where this_row"""
 _POSITIONS = """\
 select partition_no, transaction_id from offsets_table
-where reader = :reader and stream = :stream and stream_id = :stream_id and partition_no >= 0"""
+where this_stream and partition_no >= 0"""
 
 
 @runtime_checkable
@@ -175,7 +176,7 @@ class OffsetStore:
             database.check_idle()
             try:
                 if not database.change(self._sql(_RENEW), values):
-                    raise self._fenced(claim)
+                    raise self._fenced(claim.reader, claim.stream)
                 return self._finish(database, values)
             except Exception:
                 database.rollback()
@@ -201,9 +202,9 @@ class OffsetStore:
         holder = self._key(claim.reader, claim.stream, claim.stream_id)
         holder |= {"epoch": claim.epoch, "holder": claim.holder}
         if not database.change(self._sql(_TOUCH), holder):
-            raise self._fenced(claim)
+            raise self._fenced(claim.reader, claim.stream)
         rows = [
-            {**holder, "partition_no": partition, "transaction_id": found, "holder": ""}
+            {**holder, "partition_no": partition, "transaction_id": found}
             for partition, found in sorted(positions.items())
         ]
         self._write(database, rows)
@@ -221,7 +222,10 @@ class OffsetStore:
 
     def _finish(self, database: Database, values: dict[str, Any]) -> Claim:
         """The name is ours: what did the one before us leave? Only now nobody can add to it."""
-        ((epoch,),) = database.query(self._sql(_EPOCH), values)
+        found = database.query(self._sql(_EPOCH), values)
+        if not found:  # without a transaction around it another may have been faster
+            raise self._fenced(values["reader"], values["stream"])
+        ((epoch,),) = found
         positions = self._positions(database, values)
         database.commit()
         return Claim(
@@ -267,12 +271,18 @@ class OffsetStore:
         }
 
     def _sql(self, statement: str) -> str:
-        return statement.replace("this_row", _ROW).replace("offsets_table", self.table)
+        for name, text in (
+            ("this_row", _ROW),
+            ("this_stream", _STREAM),
+            ("offsets_table", self.table),
+        ):
+            statement = statement.replace(name, text)
+        return statement
 
-    def _fenced(self, claim: Claim) -> Fenced:
+    def _fenced(self, reader: str, stream: str) -> Fenced:
         return Fenced(
-            f"{claim.reader!r}, which stores stream {claim.stream!r}, was claimed by another in table "
-            f"{self.table}: roll back, and leave it to that one"
+            f"{reader!r}, which stores stream {stream!r}, was claimed by another in table {self.table} "
+            "(or its row there is gone): roll back, and leave it to that one"
         )
 
     def __repr__(self) -> str:

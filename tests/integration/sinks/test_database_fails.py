@@ -32,7 +32,10 @@ def fragile() -> Iterator[PostgresServer]:
     """A PostgreSQL server of the test's own, to be harmed."""
     if find_postgres() is None:
         pytest.skip("there is no PostgreSQL on this machine")
-    with tempfile.TemporaryDirectory() as name, postgres_server(Path(name)) as server:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        postgres_server(Path(name), {"fsync": "off"}) as server,
+    ):
         yield server
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -235,7 +236,10 @@ def test_a_stream_of_the_same_name_on_a_server_whose_clock_is_behind(
         assert other.stream(clicks).id != ts.stream(clicks).id
         fill(other, clicks, 10)
         into_database(other, clicks, "loader", database.connect, store, max_wait=0)
-        assert database.stored() == sorted(first + content(other, clicks))
+        both = sorted(first + content(other, clicks))
+        assert database.stored() == both
+    assert into_database(ts, clicks, "loader", database.connect, store, max_wait=0) == Loaded()
+    assert database.stored() == both
 
 
 def test_some_partitions(ts: Client, clicks: str, database: EmptyDatabase) -> None:
@@ -422,6 +426,7 @@ def test_an_fn_that_commits_is_told(ts: Client, clicks: str, tmp_path: Any, kind
         {"batch": True},
         {"batch": "5"},
         {"max_wait": -1},
+        {"max_wait": "1"},
         {"retry_for": -1},
         {"table": "a b"},
         {"fn": 5},
@@ -439,6 +444,16 @@ def test_options_that_make_no_sense_fence_nobody(
         with pytest.raises(BadRequest):
             into_database(ts, clicks, "loader", **options)
         consumer.checkpoint()
+
+
+def test_the_client_for_asyncio_is_told(tmp_path: Any) -> None:
+    async def main() -> None:
+        async with tstreams.aio.embedded(tmp_path / "other") as client:
+            wrong: Any = client
+            with pytest.raises(BadRequest, match="blocking client"):
+                into_database(wrong, "clicks", "loader", lambda: None, store)
+
+    asyncio.run(main())
 
 
 def test_a_stream_that_there_is_not(ts: Client, tmp_path: Any) -> None:
