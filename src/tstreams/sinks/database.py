@@ -66,6 +66,8 @@ class _DbApi:
         connection = getattr(given, "connection", None) if is_cursor else given
         self.connection = given if connection is None else connection
         self._style = style or style_of(self.connection)
+        self._is_seen = False
+        """Whether the driver tells that the transaction is there, and so would tell that it is over."""
 
     def execute(self, statement: str, values: Values) -> None:
         with self._cursor() as cursor:
@@ -91,10 +93,13 @@ class _DbApi:
         if isinstance(self.connection, sqlite3.Connection) and not self.connection.in_transaction:
             # By itself it would begin with the first write, and fail if others write since the first read.
             self.connection.execute("begin immediate")
-        self.check_atomic()  # the others begin by themselves
+        self.check_atomic()
+        if is_in_transaction(self.connection) is False:
+            self.query("select 1", {})  # the others begin by themselves, with the first statement
+        self._is_seen = is_in_transaction(self.connection) is True
 
     def check_begun(self) -> None:
-        if isinstance(self.connection, sqlite3.Connection) and not self.connection.in_transaction:
+        if self._is_seen and not is_in_transaction(self.connection):
             raise _over()
 
     def check_atomic(self) -> None:

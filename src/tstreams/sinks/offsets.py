@@ -37,7 +37,7 @@ create table offsets_table (
     saves bigint not null,
     primary key (reader, stream, stream_id, partition_no)
 )"""
-_LOOK = "select count(*) from offsets_table where partition_no < :holder_no"
+_LOOK = "select reader from offsets_table where 1 = 0"
 _STREAM = "reader = :reader and stream = :stream and stream_id = :stream_id"
 _ROW = f"{_STREAM} and partition_no = :partition_no"
 _INSERT = """\
@@ -245,7 +245,7 @@ class OffsetStore:
         """Not every database knows "if not exists", nor is it safe in all of them when two do it at once."""
         look = self._sql(_LOOK)
         try:
-            database.query(look, {"holder_no": _HOLDER})
+            database.query(look, {})
         except Exception:
             database.rollback()
             try:
@@ -254,7 +254,7 @@ class OffsetStore:
             except Exception as error:
                 database.rollback()
                 try:
-                    database.query(look, {"holder_no": _HOLDER})
+                    database.query(look, {})
                 except Exception:
                     database.rollback()
                     raise error from None

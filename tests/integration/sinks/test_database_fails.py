@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import psycopg2
 import pytest
 import sqlalchemy
 
@@ -48,7 +49,7 @@ def test_the_database_server_is_killed_again_and_again(
     engine = database.engine()
     connect: Any = {
         "psycopg": lambda: psycopg.connect(database.where),
-        "psycopg2": lambda: pytest.importorskip("psycopg2").connect(database.where),
+        "psycopg2": lambda: psycopg2.connect(database.where),
         "sqlalchemy": engine,
     }[kind]
     stop, full = threading.Event(), threading.Event()
