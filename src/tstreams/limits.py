@@ -152,3 +152,29 @@ PROCESS_BATCH = 1000
 
 PROCESS_COMMIT_S = 1.0
 """How long a processing loop works before it commits, if the batch is not full before."""
+
+# What writes into other stores keeps to.
+
+SINK_BATCH = 1000
+"""Transactions that are stored in one transaction of a database at most: enough that its commit does not
+count."""
+
+SINK_BATCH_BYTES = 8 * MIB
+"""Items that are stored in one transaction of a database: they are all in memory at once. One transaction
+may be larger."""
+
+SINK_RETRY_FOR_S = 60.0
+"""How long a database may fail before the loop that stores into it gives up: longer than most take to
+start again."""
+
+SINK_RETRY_S_MIN = 0.05
+"""The pause before the first new attempt; it doubles each time."""
+
+SINK_RETRY_S_MAX = 5.0
+"""The longest pause before a new attempt."""
+
+SINK_STOP_S = 0.1
+"""How often a loop that waits for transactions looks whether it was told to stop."""
+
+SINK_CLAIMS_MAX = 10
+"""Attempts to take a name over in a database while others do the same."""
