@@ -14,10 +14,7 @@ import pytest
 from tstreams import Client, Offset
 
 from .collecting import Collector, client_process, line_of
-from .conftest import BLOCKING_ONLY, Connect, eventually
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
+from .conftest import Connect, eventually
 
 Watch = Callable[[str], Any]
 

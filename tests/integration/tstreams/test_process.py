@@ -25,10 +25,7 @@ from tstreams import (
 )
 
 from .collecting import client_process, line_of
-from .conftest import BLOCKING_ONLY, Connect, eventually
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
+from .conftest import Connect, eventually
 
 DELIVERIES = ["exactly-once", "at-least-once", "at-most-once"]
 

@@ -23,11 +23,8 @@ from tstreams import (
 )
 
 from .collecting import Collector
-from .conftest import BLOCKING_ONLY, Connect, eventually
+from .conftest import Connect, eventually
 from .test_life import in_child
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
 
 
 @pytest.fixture
