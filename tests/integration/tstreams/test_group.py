@@ -17,6 +17,7 @@ from tstreams import (
     Fenced,
     InvalidState,
     NotFound,
+    Offset,
     ReadTransaction,
     Subscriber,
     TransactionState,
@@ -276,6 +277,19 @@ def test_a_cancel_takes_a_subscriber_back(ts: Client, clicks: str, out: str) -> 
         assert got.of(partition) == mine + mine[10:]
 
 
+def test_where_a_reader_began_is_saved_also_after_a_cancel(
+    ts: Client, clicks: str, out: str
+) -> None:
+    source = ts.producer(clicks)
+    source.instant([b"before"], partition=0)
+    group = group_of(ts, ts.consumer(clicks, "c1", start=Offset.newest()))
+    group.cancel()
+    group.checkpoint()
+    after = source.instant([b"after"], partition=0)
+    consumer = ts.consumer(clicks, "c1", start=Offset.newest())
+    assert [txn.id for txn in consumer.read(max_wait=0)] == [after]
+
+
 def test_a_block_checkpoints_or_cancels(ts: Client, clicks: str, out: str) -> None:
     source = ts.producer(clicks)
     ids = [source.instant([b"%d" % n], partition=0) for n in range(4)]
@@ -503,6 +517,32 @@ def test_what_a_failed_callback_left_open_is_dropped(ts: Client, clicks: str, ou
         assert read is not None
         assert read.id == behind
     assert saved(ts, clicks, "s1") is None
+
+
+def test_what_a_failed_callback_left_open_is_dropped_also_if_its_subscriber_is_gone(
+    ts: Client, clicks: str, out: str
+) -> None:
+    """Its successor is called for the same transaction, and writes it again."""
+    source, producer, got = ts.producer(clicks), ts.producer(out, "p1"), Collector()
+    txn_id = source.instant([b"x"], partition=0)
+    group, broken = group_of(ts, producer), True
+
+    def handle(subscriber: Subscriber, txn: ReadTransaction) -> None:
+        producer.open(0).send(b"result")
+        if broken:
+            raise RuntimeError("a pity")
+
+    for _ in range(2):
+        subscriber = ts.subscriber(clicks, "s1", on_transaction=handle, on_failure=got.on_failure)
+        group.add(subscriber)
+        with subscriber:
+            eventually(
+                lambda s=subscriber, b=broken: got.failures if b else s.position(0) == txn_id
+            )
+        group.remove(subscriber)
+        broken = False
+    group.checkpoint()
+    assert visible(ts, out) == [b"result"]
 
 
 def test_a_fenced_subscriber_of_a_group_is_told_once(

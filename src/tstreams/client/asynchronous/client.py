@@ -285,11 +285,12 @@ class Client:
         self._closed = True
         agents = list(self._agents)
         self._agents.clear()
-        until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
         try:
             try:  # callbacks may use the others
+                until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
                 await halt([agent for agent in agents if isinstance(agent, Subscriber)], until)
             finally:
+                until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
                 goodbyes = [self._driver.spawn(agent._rules.close(until)) for agent in agents]
             if goodbyes:
                 await asyncio.wait(goodbyes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
@@ -45,6 +45,8 @@ class Group:
         self._link = link
         self._members: dict[int, Member] = {}
         self._turns = Turns()
+        self._served: weakref.WeakSet[Subscriber] = weakref.WeakSet()
+        """The subscribers that are members, or were: what their failed callbacks have left open is dropped."""
 
     # Members.
 
@@ -66,6 +68,8 @@ class Group:
                     )
             self._members[agent.id] = member
             _groups[agent] = weakref.ref(self)
+            if isinstance(member, Subscriber):
+                self._served.add(member)
 
     def remove(self, member: Member) -> None:
         """Let an agent take part no more. What it has open stays open."""
@@ -117,7 +121,7 @@ class Group:
                 for member in members:
                     if not isinstance(member, Producer):
                         yield from hold.enter(member.saving)
-                look = _Look(members, mine)
+                look = _Look(members, mine, self._served)
                 yield from self._drop(look)
                 yield from self._commit(members, look, hold, [] if sent is None else sent)
         finally:
@@ -235,7 +239,10 @@ class _Look:
     and nowhere (`spoiled`) if it failed.
     """
 
-    def __init__(self, members: list[Member], mine: Handling | None) -> None:
+    def __init__(
+        self, members: list[Member], mine: Handling | None, served: Container[Subscriber]
+    ) -> None:
+        self._served = served
         self._mine = mine if mine is not None and mine.under_way else None
         self._returns: dict[Subscriber, int] = {}
         self._saved: list[Callable[[], None]] = []
@@ -258,17 +265,16 @@ class _Look:
 
     def _is_done(self, draft: Draft) -> bool:
         handling = draft.handling
-        if handling is None or handling.subscriber not in self._returns:
+        if handling is None:
             return True
-        if handling.dropped:
+        if self._is_spoiled(draft):
             return False
-        return (
-            handling is self._mine or 0 < handling.returned_as <= self._returns[handling.subscriber]
-        )
+        returns = self._returns.get(handling.subscriber)
+        return returns is None or handling is self._mine or 0 < handling.returned_as <= returns
 
     def _is_spoiled(self, draft: Draft) -> bool:
         handling = draft.handling
-        return handling is not None and handling.dropped and handling.subscriber in self._returns
+        return handling is not None and handling.dropped and handling.subscriber in self._served
 
     def release(self) -> None:
         """There will be no checkpoint: what was claimed for it is as before."""
