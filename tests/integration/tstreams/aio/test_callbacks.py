@@ -228,26 +228,32 @@ async def test_a_subscriber_started_in_a_callback_is_in_no_call(
     inner_ids = await write(ts, out, 3)
     await ts.create_stream("results")
     group, producer = ts.checkpoint_group(), await ts.producer("results", "p1")
-    go_on, inner_started = asyncio.Event(), asyncio.Event()
+    go_on, failed = asyncio.Event(), asyncio.Event()
     inner: list[aio.Subscriber] = []
 
     async def inner_handle(_: aio.Subscriber, txn: aio.ReadTransaction) -> None:
+        if txn.id == inner_ids[2]:
+            raise ValueError("this one")
         await (await producer.open()).send_many(await txn.read_items())
 
+    async def inner_failure(error: BaseException) -> None:
+        await (await producer.open()).send(str(error).encode())
+        failed.set()
+
     async def handle(_: aio.Subscriber, txn: aio.ReadTransaction) -> None:
-        inner.append(await ts.subscriber(out, "inner", on_transaction=inner_handle))
+        inner.append(
+            await ts.subscriber(out, "inner", on_transaction=inner_handle, on_failure=inner_failure)
+        )
         group.add(inner[0])
         await inner[0].start()
-        inner_started.set()
         await go_on.wait()
 
     async with ts.subscriber(clicks, "outer", on_transaction=handle) as outer:
         group.add(producer)
         group.add(outer)
-        await inner_started.wait()
-        await eventually(lambda: inner[0].position(0) == inner_ids[2])
+        await failed.wait()
         await group.checkpoint()
-        assert await visible(ts, "results") == [b"0", b"1", b"2"], "the outer one is at work still"
+        assert await visible(ts, "results") == [b"0", b"1", b"this one"]
         go_on.set()
         await inner[0].stop()
 

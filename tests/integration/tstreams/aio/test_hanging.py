@@ -118,6 +118,38 @@ async def test_a_block_of_a_group_with_a_deadline(server: ServerProcess, ts: aio
     assert await visible(ts, "out") == [b"%d" % number for number in range(30)]
 
 
+async def test_a_block_whose_checkpoint_worked_after_all_takes_nobody_back(
+    server: ServerProcess, ts: aio.Client
+) -> None:
+    await ts.create_stream("out")
+    source, producer = await ts.producer("clicks"), await ts.producer("out", "job")
+    ids = [await source.instant([b"x"], 0) for _ in range(2)]
+    consumer, group = await ts.consumer("clicks", "job"), ts.checkpoint_group()
+    group.add(producer)
+    group.add(consumer)
+
+    async def step() -> None:
+        async with group:
+            assert await consumer.get(0, timeout=30) is not None
+            result = await producer.open(0)
+            await result.send(b"x" * 300_000)
+            sends = result._draft._sends
+            await eventually(lambda: sends and all(ticket.ended for ticket in sends))
+            server.pause()
+
+    with anyio.move_on_after(0.5) as scope:
+        await step()
+    assert scope.cancelled_caught
+    read = await consumer.get(0)
+    assert read is not None
+    assert read.id == ids[1], "it was fetched together with the first"
+    server.go_on()
+    async with group:
+        assert consumer.position(0) == ids[1]
+    assert len(await visible(ts, "out")) == 1
+    assert await saved(ts, "clicks", "job") == ids[1]
+
+
 @pytest.mark.parametrize("covers", ["group", "subscriber"])
 async def test_a_callback_gives_up_its_checkpoint_while_the_server_hangs(
     server: ServerProcess, ts: aio.Client, covers: str
