@@ -29,7 +29,7 @@ from ..rules.link import Link
 from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
 from ..rules.reader import check_wait, open_reader
-from ..rules.subscriber import open_subscriber
+from ..rules.subscribing import check_callbacks, open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
 from .consumer import Consumer
@@ -38,7 +38,7 @@ from .group import CheckpointGroup
 from .process import process
 from .producer import Producer
 from .received import ReadTransaction
-from .subscriber import Subscriber, check_callbacks
+from .subscriber import Subscriber
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from ...errors import BadRequest
 from ..pickling import refuse_to_pickle
 from ..rules import group as rules
+from ..rules.ticket import Ticket
 from .consumer import Consumer
 from .driver import Driver
 from .producer import Producer
@@ -80,10 +81,11 @@ class CheckpointGroup:
         if error is not None:
             self._driver.run(self._rules.give_up(Exception()))
             return
+        sent: list[Ticket] = []
         try:
-            self.checkpoint()
+            self._driver.run(self._rules.checkpoint(sent))
         except BaseException as failure:
-            self._driver.run(self._rules.give_up(failure))
+            self._driver.run(self._rules.give_up(failure, sent))
             raise
 
     def __repr__(self) -> str:

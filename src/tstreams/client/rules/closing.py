@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
@@ -12,7 +12,7 @@ from .draft import Draft
 from .failures import is_session_end, transaction_in
 from .session import Session
 from .ticket import Steps, Ticket, answer
-from .turns import Turns
+from .turns import Hold, Turns
 
 
 def prepare(drafts: Sequence[Draft]) -> Steps[None]:
@@ -26,34 +26,49 @@ def prepare(drafts: Sequence[Draft]) -> Steps[None]:
 
 
 def commit(
+    session: Session, turns: Sequence[Turns], agents: list[int], drafts: Sequence[Draft]
+) -> Steps[None]:
+    """Checkpoint prepared transactions, all or nothing."""
+    ticket = yield from send(session, turns, agents, drafts)
+    yield from conclude(ticket, drafts)
+
+
+def send(
     session: Session,
     turns: Sequence[Turns],
     agents: list[int],
     drafts: Sequence[Draft],
     positions: Sequence[ReadPosition] = (),
-) -> Steps[None]:
-    """Checkpoint prepared transactions and readers' positions, all or nothing.
+) -> Steps[Ticket]:
+    """The first half of a commit of prepared transactions and readers' positions: it is on its way.
 
-    Nothing is checkpointed before all its batches have arrived. What the producer begins meanwhile waits
+    Nothing is checkpointed before all its batches have arrived. What the producers begin meanwhile waits
     for its turn, so that things take effect in the order in which they were asked for. Whoever is
-    interrupted before the request left leaves the transactions open; after that, the answer ends them.
+    interrupted in here leaves the transactions open.
     """
-    entered: list[Turns] = []
+    hold = Hold()
     try:
         try:
             for turn in turns:
-                yield from turn.enter()
-                entered.append(turn)
+                yield from hold.enter(turn)
             for draft in drafts:
                 yield from draft.settle()
             ids = [draft.id for draft in drafts]
-            ticket = session.start(Commit, agents, ids, list(positions))
+            return session.start(Commit, agents, ids, list(positions))
         finally:
-            for turn in entered:
-                turn.leave()
+            hold.leave()
     except BaseException as error:
         _refused(drafts, error)
         raise
+
+
+def conclude(
+    ticket: Ticket, drafts: Sequence[Draft], on_saved: Callable[[], None] = lambda: None
+) -> Steps[None]:
+    """The second half: the answer ends the transactions, also if whoever waits for it is interrupted.
+
+    `on_saved` is called if it worked.
+    """
     try:
         yield from answer(ticket, Done)
     except Error as error:
@@ -62,19 +77,23 @@ def commit(
     except BaseException:
         for draft in drafts:
             draft.entrust()
-        ticket.add_callback(partial(_answered, drafts))
+        ticket.add_callback(partial(_answered, drafts, on_saved))
         raise
-    for draft in drafts:
-        draft.checkpointed()
+    _worked(drafts, on_saved)
 
 
-def _answered(drafts: Sequence[Draft], ticket: Ticket) -> None:
-    """The answer to a checkpoint for which nobody waits any more."""
+def _answered(drafts: Sequence[Draft], on_saved: Callable[[], None], ticket: Ticket) -> None:
+    """The answer to a commit for which nobody waits any more."""
     if ticket.error is not None:
         _refused(drafts, ticket.error, sent=True)
-        return
+    else:
+        _worked(drafts, on_saved)
+
+
+def _worked(drafts: Sequence[Draft], on_saved: Callable[[], None]) -> None:
     for draft in drafts:
         draft.checkpointed()
+    on_saved()
 
 
 def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) -> None:

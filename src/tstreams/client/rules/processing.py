@@ -75,7 +75,7 @@ def open_processing(
     try:
         reader = yield from open_reader(link, source, name, start, resume, chosen)
     except BaseException:
-        yield from producer.close()
+        producer.dismiss()  # whoever is interrupted must not wait
         raise
     return Processing(link, reader, producer, delivery, batch, commit_every_s)
 
@@ -168,22 +168,28 @@ class Processing:
         Results are items, or pairs of a key or a partition and an item; or Arrow data. Items without
         either go to the partition of the same number, so that their order stays.
         """
-        here = delivery.entry.partition % self.producer.agent.stream.partitions
         if results is None:
             return
         if is_arrow(results):
-            yield from self._add(here, results)
+            yield from self._add(self._same_partition(delivery), results)
             return
         if isinstance(results, str | bytes | bytearray | memoryview):
             raise TypeError(
                 f"the function gives a list of items or the like, not one {type(results).__name__}"
             )
         for result in results:
-            if isinstance(result, tuple):
-                where, item = self._place(result)
-                yield from self._add(where, item)
-            else:
-                yield from self._add(here, result)
+            yield from self.write_one(delivery, result)
+
+    def write_one(self, delivery: Delivery, result: Any) -> Steps[None]:
+        """Add one result."""
+        if isinstance(result, tuple):
+            where, item = self._place(result)
+            yield from self._add(where, item)
+        else:
+            yield from self._add(self._same_partition(delivery), result)
+
+    def _same_partition(self, delivery: Delivery) -> int:
+        return delivery.entry.partition % self.producer.agent.stream.partitions
 
     def _place(self, result: tuple[Any, ...]) -> tuple[int, Any]:
         if len(result) != 2:

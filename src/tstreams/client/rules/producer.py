@@ -210,6 +210,11 @@ class Producer:
             draft.close(TransactionState.CANCELLED)
         yield from self.agent.leave(until)
 
+    def dismiss(self) -> None:
+        """Give the name back without waiting: nobody has used it."""
+        self.agent.session.drop_lease(self.lease_ms)
+        self.agent.abandon()
+
     def _wait_for_turns(self, until: float) -> Steps[None]:
         entering = self.turns.enter()
         try:
