@@ -26,8 +26,10 @@ READY_S_MAX = 60.0
 FINISH_S_MAX = 90.0
 IDLE_S = 1.0
 """How long a processor waits for more at the end, before it is asked whether it has done all."""
-ZOMBIE_EVERY = 6
+TWIN_EVERY = 6
 """So many kills to one twin."""
+FREEZE_EVERY = 8
+"""So many kills to one time that the server sleeps, for longer than some of its clients wait."""
 
 
 class Campaign:
@@ -42,6 +44,7 @@ class Campaign:
             name: Post(name, self.server.url, folder, random.Random(f"{seed} {name}"), plant)
             for name in NAMES
         }
+        self.freezes = 0
         self._deck: list[str] = []
 
     @property
@@ -64,11 +67,10 @@ class Campaign:
         """Kill and start again: at any moment, also in the middle of the start."""
         self._wait_until_all_work()
         while self.killed < self.kills:
-            if self.killed % ZOMBIE_EVERY == ZOMBIE_EVERY // 2:
-                post = self.posts[self.rng.choice(NAMES)]
-                tell(f"a twin for {post.name}")
-                post.replace(self.rng.uniform(0.0, 3.0))
-                self._rest(self.rng.uniform(0.0, 1.0))
+            if self.killed % TWIN_EVERY == TWIN_EVERY // 2:
+                self._replace_one()
+            if self.killed % FREEZE_EVERY == FREEZE_EVERY // 2:
+                self._freeze()
             victim = self._draw()
             if self.rng.random() < 0.8:
                 self._wait_until_all_work(victim)
@@ -81,6 +83,20 @@ class Campaign:
             tell(f"kill {self.killed} of {self.kills}: {victim}")
         self._wait_until_all_work()
         self._rest(2.0)  # time for zombies to wake up and be told
+
+    def _replace_one(self) -> None:
+        post = self.posts[self.rng.choice(NAMES)]
+        tell(f"a twin for {post.name}")
+        post.replace(self.rng.uniform(0.0, 3.0))
+        self._rest(self.rng.uniform(0.0, 1.0))
+
+    def _freeze(self) -> None:
+        """Requests that their senders have given up wait in the server's buffers, and take effect later."""
+        self._wait_until_all_work()
+        tell("the server sleeps")
+        with self.server.frozen():
+            self._rest(self.rng.uniform(0.5, 3.0))
+        self.freezes += 1
 
     def _draw(self) -> str:
         """Who is next: all in turn, in any order."""
@@ -164,6 +180,7 @@ class Campaign:
             "kills_by_processor": {post.name: post.kills for post in posts},
             "zombies": sum(post.twins for post in posts),
             "zombies_fenced": sum(post.fenced for post in posts),
+            "server_freezes": self.freezes,
             "unknown_outcomes": sum(account.unknown for account in accounts.values()),
             **asdict(verdict),
         }

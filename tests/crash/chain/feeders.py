@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from multiprocessing.synchronize import Event
+from threading import Event
 
 import tstreams
 from tests.crash.chain.items import FEEDS, PARTITIONS, Fed, decode, encode

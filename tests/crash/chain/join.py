@@ -87,7 +87,8 @@ def run(ts: tstreams.Client, life: Life) -> None:
     bills, waiting = (ts.producer(stream, NAME) for stream in (BILLS, WAITING))
     memory = Memory.read(ts)
     group = ts.checkpoint_group()
-    for agent in (*sides, bills, waiting):
+    agents: list[tstreams.Consumer | tstreams.Producer] = [*sides, bills, waiting]
+    for agent in agents:
         group.add(agent)
     last_at = time.monotonic()
     while life.max_wait_s is None or time.monotonic() - last_at < life.max_wait_s:

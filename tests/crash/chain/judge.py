@@ -96,9 +96,9 @@ def judge(found: Contents) -> Verdict:
             _compare(verdict, f"{name}/{partition}", expected, lane)
     _judge_prices(verdict, found)
     _judge_join(verdict, found)
-    for partition, lane in enumerate(found.bills):
-        _compare(verdict, f"{LEDGER}/{partition}", lane, found.ledger[partition])
-        alarming = [it for it in lane if is_alarming(it)]
+    for partition, bills in enumerate(found.bills):
+        _compare(verdict, f"{LEDGER}/{partition}", bills, found.ledger[partition])
+        alarming = [it for it in bills if is_alarming(it)]
         _compare(verdict, f"{ALARMS}/{partition}", alarming, found.alarms[partition])
     verdict.output_items = sum(map(len, found.ledger)) + sum(map(len, found.alarms))
     return verdict

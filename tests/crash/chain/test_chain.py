@@ -22,8 +22,8 @@ from tests.crash.chain.items import (
     payment,
     priced,
 )
-from tests.crash.chain.judge import Contents, Verdict, judge
 from tests.crash.chain.join import Memory
+from tests.crash.chain.judge import Contents, Verdict, judge
 
 WRONG = ("missing", "duplicated", "out_of_order", "strange")
 
@@ -74,9 +74,9 @@ def contents() -> Contents:
     for side, lanes in ((PAYMENTS, payments), (PRICED, prices)):
         for lane in lanes:
             for it in lane:
-                _, made = memory.meet(side, it)
-                if made is not None:
-                    bills[bill_partition(made.key)].append(made)
+                _, done = memory.meet(side, it)
+                if done is not None:
+                    bills[bill_partition(done.key)].append(done)
     ledger = [list(lane) for lane in bills]
     alarms = [[it for it in lane if is_alarming(it)] for lane in bills]
     return Contents(orders, payments, prices, memory.waiting, bills, ledger, alarms)
