@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
@@ -31,12 +31,14 @@ def commit(
     agents: list[int],
     drafts: Sequence[Draft],
     positions: Sequence[ReadPosition] = (),
+    on_sent: Callable[[Ticket], None] = lambda _: None,
 ) -> Steps[None]:
     """Checkpoint prepared transactions and readers' positions, all or nothing.
 
     Nothing is checkpointed before all its batches have arrived. What the producer begins meanwhile waits
     for its turn, so that things take effect in the order in which they were asked for. Whoever is
     interrupted before the request left leaves the transactions open; after that, the answer ends them.
+    `on_sent` gets the request when it has left.
     """
     entered: list[Turns] = []
     try:
@@ -48,6 +50,7 @@ def commit(
                 yield from draft.settle()
             ids = [draft.id for draft in drafts]
             ticket = session.start(Commit, agents, ids, list(positions))
+            on_sent(ticket)
         finally:
             for turn in entered:
                 turn.leave()

@@ -20,7 +20,7 @@ from .link import Link
 from .producer import Producer
 from .reader import Reader
 from .subscriber import Subscriber
-from .ticket import Steps
+from .ticket import Steps, Ticket
 from .turns import Turns
 
 log = logging.getLogger("tstreams.client")
@@ -45,6 +45,8 @@ class Group:
         self._link = link
         self._members: dict[int, Member] = {}
         self._turns = Turns()
+        self._unknown = False
+        """Whether nobody knows what has become of the last checkpoint."""
 
     # Members.
 
@@ -98,6 +100,11 @@ class Group:
             agent.check()
             if agent.session.ended is not None:
                 raise InvalidState(f"{agent.title}: {agent.session.ended.message}")
+            if agent.in_doubt:
+                raise InvalidState(
+                    f"{agent.title}: nobody knows whether its last checkpoint took effect; make it, and "
+                    "a group with it, anew under its name: the new one knows where it stands"
+                )
         return members
 
     # Checkpoints.
@@ -114,6 +121,7 @@ class Group:
 
     def _checkpoint(self, members: list[Member]) -> Steps[None]:
         entered: list[Turns] = []
+        self._unknown = False
         try:
             for member in members:
                 if not isinstance(member, Producer):
@@ -129,11 +137,20 @@ class Group:
                     [it.agent.id for it in members],
                     look.drafts,
                     look.positions,
+                    on_sent=lambda ticket: ticket.add_callback(partial(self._answered, members)),
                 )
             look.saved()
         finally:
             for turns in entered:
                 turns.leave()
+
+    def _answered(self, members: list[Member], ticket: Ticket) -> None:
+        """A checkpoint was sent, and this has become of it."""
+        if isinstance(ticket.error, Unavailable):
+            self._unknown = True
+            for member in members:
+                if not isinstance(member, Producer):
+                    member.agent.in_doubt = True
 
     def _drop(self, drafts: list[Draft]) -> Steps[None]:
         """Cancel what failed callbacks have left open: nothing else will."""
@@ -147,7 +164,8 @@ class Group:
     def cancel(self) -> Steps[None]:
         """Cancel the transactions of all producers, and take all readers back to their last checkpoint.
 
-        All is tried; the first thing that failed is raised then.
+        All is tried; the first thing that failed is raised then. What the server could not be asked to
+        cancel is none of the group's any more, and will be cancelled.
         """
         yield from self._turns.enter()
         try:
@@ -164,6 +182,8 @@ class Group:
             try:
                 yield from member.cancel()
             except Error as error:
+                if isinstance(error, Unavailable):
+                    self._abandon(member)
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -171,24 +191,29 @@ class Group:
     def give_up(self, error: BaseException) -> Steps[None]:
         """After an error that its user must see: cancel what can be cancelled.
 
-        If nobody knows whether a checkpoint took effect the readers stay where they are: who goes on with
-        them could lose or repeat something. New agents of the same names know where they stand.
+        If nobody knows whether the checkpoint took effect the readers stay where they are, and no group
+        takes them any further: that could lose or repeat something. New agents of the same names know
+        where they stand.
         """
         yield from self._turns.enter()
         try:
             with _joining:
                 members = [it for it in self._members.values() if not it.agent.closed]
-            if isinstance(error, Unavailable):
+            if isinstance(error, Unavailable) and self._unknown:
                 for member in members:
                     if isinstance(member, Producer):
-                        for draft in member.claim(lambda _: True):
-                            member.abandon(draft)
+                        self._abandon(member)
                 return
             yield from self._cancel(members)
         except Error as other:
             log.warning("a group could not be cancelled: %s", other)
         finally:
             self._turns.leave()
+
+    def _abandon(self, producer: Producer) -> None:
+        """Its open transactions must not get into the next checkpoint."""
+        for draft in producer.claim(lambda _: True):
+            producer.abandon(draft)
 
 
 class _Look:
