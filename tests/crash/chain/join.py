@@ -82,25 +82,38 @@ class Results:
 
 
 def run(ts: tstreams.Client, life: Life) -> None:
-    """Join until there is no more, or for ever. After any error this process knows nothing any more."""
+    """Join until there is no more, or for ever. Some lives begin anew after a failure, some go on."""
     sides = [ts.consumer(stream, NAME) for stream in (PRICED, PAYMENTS)]
     bills, waiting = (ts.producer(stream, NAME) for stream in (BILLS, WAITING))
-    memory = Memory.read(ts)
     group = ts.checkpoint_group()
     agents: list[tstreams.Consumer | tstreams.Producer] = [*sides, bills, waiting]
     for agent in agents:
         group.add(agent)
+    goes_on = life.rng.random() < 0.5
+    memory = Memory.read(ts)
     last_at = time.monotonic()
     while life.max_wait_s is None or time.monotonic() - last_at < life.max_wait_s:
-        with group:
-            made, changes = Results(bills), Results(waiting)
-            for side in sides:
-                for transaction in itertools.islice(side.read(max_wait=POLL_S), BATCH):
+        try:
+            with group:
+                if _join(sides, memory, Results(bills), Results(waiting)):
                     life.works()
                     last_at = time.monotonic()
-                    for item in transaction.items:
-                        fed = decode(item, Fed)
-                        change, done = memory.meet(side.stream, fed)
-                        changes.add(bill_partition(fed.key), encode(change))
-                        if done is not None:
-                            made.add(bill_partition(done.key), encode(done))
+        except tstreams.Unavailable:
+            if not goes_on:
+                raise
+            memory = Memory.read(ts)  # what was done to the old one did not happen
+
+
+def _join(sides: list[tstreams.Consumer], memory: Memory, made: Results, changes: Results) -> int:
+    """One batch of each side; how many transactions there were."""
+    count = 0
+    for side in sides:
+        for transaction in itertools.islice(side.read(max_wait=POLL_S), BATCH):
+            count += 1
+            for item in transaction.items:
+                fed = decode(item, Fed)
+                change, done = memory.meet(side.stream, fed)
+                changes.add(bill_partition(fed.key), encode(change))
+                if done is not None:
+                    made.add(bill_partition(done.key), encode(done))
+    return count

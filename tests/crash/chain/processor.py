@@ -25,7 +25,7 @@ NAMES = tuple(WORK)
 
 
 def live(name: str, url: str, timeout_s: float, life: Life) -> int:
-    """Work. If the outcome of something is unknown, go on anew under the same name; if fenced, end."""
+    """Work. If the outcome of something is unknown, or a group in doubt, go on anew; if fenced, end."""
     while True:
         try:
             with tstreams.connect(url, timeout=timeout_s) as ts:
@@ -33,7 +33,7 @@ def live(name: str, url: str, timeout_s: float, life: Life) -> int:
             return 0
         except tstreams.Fenced:
             return FENCED
-        except tstreams.Unavailable:
+        except (tstreams.Unavailable, tstreams.InvalidState):
             time.sleep(0.05)
 
 
