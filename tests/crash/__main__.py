@@ -85,7 +85,7 @@ def _figure(value: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = ArgumentParser("python -m tests.crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="how often the server is killed [50]")
+    parser.add_argument("--kills", type=int, default=50, help="how many kills [50]")
     parser.add_argument("--seed", type=int, default=None, help="the same seed, the same moments")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.crash.chain.processor import FENCED
 
-TIMEOUTS_S = (1.5, 30.0)
+TIMEOUTS_S = (0.4, 1.5, 30.0)
 """Some lives give the server little time, so that they often do not know what became of a checkpoint."""
 
 
