@@ -47,6 +47,8 @@ class Group:
         self._turns = Turns()
         self._served: weakref.WeakSet[Subscriber] = weakref.WeakSet()
         """The subscribers that are members, or were: what their failed callbacks have left open is dropped."""
+        self._unknown = False
+        """Whether nobody knows what has become of the last checkpoint."""
 
     # Members.
 
@@ -102,6 +104,11 @@ class Group:
             agent.check()
             if agent.session.ended is not None:
                 raise InvalidState(f"{agent.title}: {agent.session.ended.message}")
+            if agent.in_doubt:
+                raise InvalidState(
+                    f"{agent.title}: nobody knows whether its last checkpoint took effect; make it, and "
+                    "a group with it, anew under its name: the new one knows where it stands"
+                )
         return members
 
     # Checkpoints.
@@ -117,6 +124,7 @@ class Group:
         try:
             yield from hold.enter(self._turns)
             members = self._usable()
+            self._unknown = False
             if members:
                 for member in members:
                     if not isinstance(member, Producer):
@@ -126,6 +134,14 @@ class Group:
                 yield from self._commit(members, look, hold, [] if sent is None else sent)
         finally:
             hold.leave()
+
+    def _answered(self, members: list[Member], ticket: Ticket) -> None:
+        """A checkpoint was sent, and this has become of it."""
+        if isinstance(ticket.error, Unavailable):
+            self._unknown = True
+            for member in members:
+                if not isinstance(member, Producer):
+                    member.agent.in_doubt = True
 
     def _drop(self, look: _Look) -> Steps[None]:
         """Cancel what failed callbacks have left open: nothing else will."""
@@ -153,6 +169,7 @@ class Group:
                 look.positions,
             )
             sent.append(ticket)
+            ticket.add_callback(partial(self._answered, members))
             hold.until(ticket)
             yield from closing.conclude(ticket, look.drafts, look.saved)
 
@@ -166,7 +183,8 @@ class Group:
     def cancel(self) -> Steps[None]:
         """Cancel the transactions of all producers, and take all readers back to their last checkpoint.
 
-        All is tried; the first thing that failed is raised then.
+        All is tried; the first thing that failed is raised then. What the server could not be asked to
+        cancel is none of the group's any more, and will be cancelled.
         """
         hold = Hold()
         try:
@@ -193,6 +211,9 @@ class Group:
                         agent = producer.agent
                         yield from closing.cancel(agent.session, agent.id, drafts)
                 except Error as error:
+                    if isinstance(error, Unavailable):  # they must not get into the next checkpoint
+                        for draft in drafts:
+                            producer.abandon(draft)
                     failure = failure or error
         finally:
             for _, drafts in claimed:
@@ -206,8 +227,8 @@ class Group:
 
         `sent` is what a checkpoint had sent when it failed or was interrupted; if that worked after all,
         there is nothing to give up. If nobody knows whether it took effect the readers stay where they
-        are: who goes on with them could lose or repeat something. New agents of the same names know where
-        they stand.
+        are, and no group takes them any further: that could lose or repeat something. New agents of the
+        same names know where they stand.
         """
         hold = Hold()
         try:
@@ -218,7 +239,7 @@ class Group:
                 if (answer := sent[0].error) is None:
                     return
                 error = answer
-            if isinstance(error, Unavailable):
+            if isinstance(error, Unavailable) and self._unknown:
                 for member in members:
                     if isinstance(member, Producer):
                         for draft in member.claim(lambda _: True):
