@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-import tstreams
 from tstreams import CheckpointGroup, Client, Consumer, InvalidState, Producer, Unavailable
 
-from .conftest import BLOCKING_ONLY, eventually
+from .conftest import eventually
+from .faces import Face
 from .servers import ServerProcess
 from .test_restarts import server, ts
 
 __all__ = ["server", "ts"]
 
-pytestmark = BLOCKING_ONLY
 
 FED = [b"one" * 1_000_000, b"two", b"three"]
 
@@ -42,12 +41,12 @@ class Job:
 
 
 @pytest.fixture
-def job(server: ServerProcess, ts: Client) -> Iterator[Job]:
+def job(server: ServerProcess, ts: Client, face: Face) -> Iterator[Job]:
     ts.create_stream("out", partitions=2)
     producer = ts.producer("clicks")
     for item in FED:
         producer.instant([item], partition=0)
-    with tstreams.connect(server.address, timeout=1.0) as client:
+    with face.connect(server.address, timeout=1.0) as client:
         yield make(client)
 
 
