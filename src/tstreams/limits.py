@@ -119,6 +119,10 @@ CLIENT_WINDOW_REQUESTS = 4096
 SEND_BATCH_BYTES = 256 * KIB
 """Items of a transaction that the client gathers before it sends them as one batch."""
 
+COMMIT_BROUGHT_MAX = 32
+"""Batches that come along with a commit. Those of more transactions are sent before it. All of them fit
+into one message, because each is smaller than a batch that is due."""
+
 TRANSACTION_SENDS_MAX = 16
 """Batches of one transaction under way: enough to fill the way to the server."""
 

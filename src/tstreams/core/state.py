@@ -169,13 +169,17 @@ class State:
 
     def hold(self, transaction: OpenTransactionState, now_ms: int) -> None:
         """A transaction is open from now on."""
+        self.place(transaction)
+        self._extend(transaction, now_ms)
+        heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
+
+    def place(self, transaction: OpenTransactionState) -> None:
+        """A transaction is open, without a lease: only until the next record."""
         assert transaction.id not in self.open
         self.open[transaction.id] = transaction
         key = (transaction.stream, transaction.partition)
         self.heads.setdefault(key, OrderedDict())[transaction.id] = None
         self._open_of_agent.setdefault(transaction.agent, set()).add(transaction.id)
-        self._extend(transaction, now_ms)
-        heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
 
     def _extend(self, transaction: OpenTransactionState, now_ms: int) -> None:
         """Its lease begins anew, but its data would not outlive the stream's ttl."""

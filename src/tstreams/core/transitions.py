@@ -14,6 +14,7 @@ from .records import (
     AnyRecord,
     Committed,
     Ended,
+    Filled,
     InstantMade,
     ItemsSent,
     Moved,
@@ -51,6 +52,7 @@ class Transitions:
             Committed: self._committed,
             Ended: self._ended,
             Moved: self._moved,
+            Filled: self._filled,
         }
 
     def apply(self, now_ms: int, record: AnyRecord) -> None:
@@ -126,6 +128,14 @@ class Transitions:
         transaction.items += record.count
         transaction.batches += 1
         transaction.unfinished = record.count == 0
+
+    def _filled(self, now_ms: int, record: Filled) -> None:
+        self._give_out(record.transaction)
+        transaction = OpenTransactionState(
+            record.transaction, record.stream, record.partition, record.agent, 0
+        )
+        transaction.items, transaction.batches = record.count, 1
+        self._state.place(transaction)
 
     def _instant_made(self, now_ms: int, record: InstantMade) -> None:
         self._give_out(record.transaction)

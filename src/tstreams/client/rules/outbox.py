@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...errors import BadRequest, TooLarge
-from ...items import Codec, pack_many
+from ...items import Codec, pack, pack_many
 from ...limits import ITEM_BYTES_MAX, SEND_BATCH_BYTES
 
 _OFFSET_BYTES = 4
@@ -65,6 +65,14 @@ class Outbox:
         items, self._items = self._items, []
         self._bytes = 0
         return self._batches(items)
+
+    def take_last(self) -> bytes | None:
+        """What was gathered as one batch, if it is that small; else None, and it stays here."""
+        if not self._items or self._bytes >= SEND_BATCH_BYTES:
+            return None
+        batch = pack(self._items, self._codec)
+        self.clear()
+        return batch
 
     def clear(self) -> None:
         """Forget what was gathered."""

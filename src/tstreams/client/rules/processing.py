@@ -178,6 +178,10 @@ class Processing:
             raise TypeError(
                 f"the function gives a list of items or the like, not one {type(results).__name__}"
             )
+        if type(results) is list and set(map(type, results)) == {bytes}:
+            yield from self._draft(here).add_many(results)
+            self._items += len(results)
+            return
         for result in results:
             if isinstance(result, tuple):
                 where, item = self._place(result)
@@ -196,12 +200,14 @@ class Processing:
             return partitioner.pick(None, where), item
         raise TypeError(f"a key is bytes-like, a partition a number, not {type(where).__name__}")
 
-    def _add(self, partition: int, item: Any) -> Steps[None]:
+    def _draft(self, partition: int) -> Draft:
         draft = self._open.get(partition)
         if draft is None:
-            draft = self._open[partition] = yield from self.producer.open(
-                partition, None, "enqueue"
-            )
+            draft = self._open[partition] = self.producer.begin(partition)
+        return draft
+
+    def _add(self, partition: int, item: Any) -> Steps[None]:
+        draft = self._draft(partition)
         if is_arrow(item):
             yield from draft.add_many(item)
             self._items += getattr(item, "num_rows", 0) or len(item)
