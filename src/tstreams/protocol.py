@@ -149,11 +149,16 @@ class Instant(Change, frozen=True):
 
 
 class ReadPosition(Message, frozen=True):
-    """How far a reader has come in a partition."""
+    """How far a reader has come in a partition.
+
+    `after`: where it must stand now (0: nowhere yet), else nothing of the commit happens. So commits can be
+    sent one behind the other: after one that did not take effect, none does.
+    """
 
     agent: Id
     partition: Count
     transaction: Id
+    after: Id | None = None
 
 
 class Brought(Message, frozen=True):

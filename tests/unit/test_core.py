@@ -68,6 +68,9 @@ class NoFacts:
     def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
         return None
 
+    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
+        return None
+
     def open_transactions(self) -> Iterable[OpenTransactionState]:
         return []
 
@@ -217,6 +220,18 @@ def test_an_empty_checkpoint_cancels(client: Client) -> None:
     client.ask(Commit, [producer], [full, empty])
     record = client.log[-1]
     assert (record.transactions, record.empty) == ([full], [empty])  # type: ignore[union-attr]
+
+
+def test_a_commit_may_say_where_the_one_before_it_has_left_the_reader(client: Client) -> None:
+    reader = client.agent("r", kind="reader")
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 5, 0), ReadPosition(reader, 1, 7)])
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 6, 5)])
+    for after in (0, 5, 7):
+        moves = [ReadPosition(reader, 1, 8, 7), ReadPosition(reader, 0, 9, after)]
+        with pytest.raises(InvalidState, match="stands at 6 in partition 0"):
+            client.ask(Commit, [reader], [], moves)
+    again = Client(client.shard).agent("r", kind="reader")
+    client.ask(Commit, [again], [], [ReadPosition(again, 0, 10, 6), ReadPosition(again, 1, 8, 7)])
 
 
 def test_a_commit_brings_batches_along(client: Client) -> None:

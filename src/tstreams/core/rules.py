@@ -44,6 +44,7 @@ from ..protocol import (
     OpenAgent,
     OpenTransaction,
     PurgeStream,
+    ReadPosition,
     Reply,
     SendItems,
     StreamInfo,
@@ -287,6 +288,7 @@ class Rules:
             if reader is None or reader.kind != READER:
                 raise BadRequest("a position in a commit belongs to a reader that is a member")
             self._check_partition(reader.stream, position.partition)
+            self._check_after(reader, position)
             positions.append((reader.stream, reader.name, position.partition, position.transaction))
         return Committed(request.session, request.sequence, full + new, empty, positions)
 
@@ -327,6 +329,16 @@ class Rules:
             self._state.stream(agent.stream)
         except NotFound:
             raise NotFound(f"agent {agent.id}: its stream has been deleted") from None
+
+    def _check_after(self, reader: Agent, position: ReadPosition) -> None:
+        if position.after is None:
+            return
+        stands_at = self._state.position(reader.stream, reader.name, position.partition)
+        if stands_at != position.after:
+            raise InvalidState(
+                f"agent {reader.id} stands at {stands_at} in partition {position.partition}, not at "
+                f"{position.after}: a commit before this one did not take effect"
+            )
 
     def _producer(self, agent_id: int, partition: int) -> Agent:
         agent = self._agent(agent_id)

@@ -144,6 +144,8 @@ class Transitions:
     def _committed(self, now_ms: int, record: Committed) -> None:
         self._release(record.transactions, InvalidState)
         self._release(record.empty, InvalidState)
+        for position in record.positions:
+            self._state.move(*position)
 
     def _ended(self, now_ms: int, record: Ended) -> None:
         self._release(record.transactions, Expired if record.expired else InvalidState)

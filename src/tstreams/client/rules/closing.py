@@ -40,6 +40,27 @@ def commit(
     for its turn, so that things take effect in the order in which they were asked for. Whoever is
     interrupted before the request left leaves the transactions open; after that, the answer ends them.
     """
+    ticket = yield from begin(session, turns, agents, drafts, positions)
+    try:
+        yield from answer(ticket, Done)
+    except Error as error:
+        _refused(drafts, error, sent=True)
+        raise
+    except BaseException:
+        entrust(drafts, ticket)
+        raise
+    for draft in drafts:
+        draft.checkpointed()
+
+
+def begin(
+    session: Session,
+    turns: Sequence[Turns],
+    agents: list[int],
+    drafts: Sequence[Draft],
+    positions: Sequence[ReadPosition] = (),
+) -> Steps[Ticket]:
+    """The first part of `commit`: the request has left, and was not answered yet."""
     entered: list[Turns] = []
     try:
         try:
@@ -49,25 +70,20 @@ def commit(
             for draft in drafts:
                 yield from draft.settle()
             bringing = [draft for draft in drafts if draft.last is not None]
-            ticket = _send(session, agents, drafts, bringing, list(positions))
+            return _send(session, agents, drafts, bringing, list(positions))
         finally:
             for turn in entered:
                 turn.leave()
     except BaseException as error:
         _refused(drafts, error)
         raise
-    try:
-        yield from answer(ticket, Done)
-    except Error as error:
-        _refused(drafts, error, sent=True)
-        raise
-    except BaseException:
-        for draft in drafts:
-            draft.entrust()
-        ticket.add_callback(partial(_answered, drafts))
-        raise
+
+
+def entrust(drafts: Sequence[Draft], ticket: Ticket) -> None:
+    """Nobody waits for this commit: its answer ends the transactions."""
     for draft in drafts:
-        draft.checkpointed()
+        draft.entrust()
+    ticket.add_callback(partial(_answered, drafts))
 
 
 def _send(

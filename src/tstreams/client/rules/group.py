@@ -121,7 +121,7 @@ class Group:
                     entered.append(member.saving)
             look = _Look(members)
             yield from self._drop(look.spoiled)
-            with _naming(members, look.drafts):
+            with naming(members, look.drafts):
                 yield from closing.prepare(look.drafts)
                 yield from closing.commit(
                     members[0].agent.session,
@@ -241,7 +241,7 @@ class _Look:
 
 
 @contextmanager
-def _naming(members: list[Member], drafts: list[Draft]) -> Iterator[None]:
+def naming(members: list[Member], drafts: list[Draft]) -> Iterator[None]:
     """Let an error say which member it is about, and tell a subscriber that was fenced."""
     try:
         yield

@@ -1,6 +1,6 @@
 """A loop that reads, calls a function, and writes what it gives.
 
-exactly-once    results and position in one commit
+exactly-once    results and position in one commit; some may be under way, each behind the one before
 at-least-once   results, then the position
 at-most-once    the position, then the results
 """
@@ -10,23 +10,25 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadRequest
 from ...items import Buffer
-from ...limits import FETCH_BYTES
+from ...limits import FETCH_BYTES, PROCESS_COMMITS_MAX
 from ...model import Offset, Ttl
+from ...protocol import Done, ReadPosition
+from . import closing
 from .delivery import Delivery
 from .draft import Draft
-from .group import Group
+from .group import naming
 from .link import Link
 from .outbox import is_arrow
 from .partitioning import chosen_partitions, listed
 from .producer import Producer, open_producer
-from .reader import Reader, check_offset, open_reader
+from .reader import Mark, Reader, check_offset, open_reader
 from .streams import get_stream
-from .ticket import Steps
+from .ticket import Steps, Ticket
 
 EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = DELIVERIES = (
     "exactly-once",
@@ -45,6 +47,21 @@ class Processed:
     """Items that were written for them."""
     commits: int = 0
     """Commits that it took."""
+
+    def copy(self) -> Processed:
+        """As it is now."""
+        return replace(self)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A commit that was sent."""
+
+    ticket: Ticket
+    drafts: list[Draft]
+    marks: list[Mark]
+    transactions: int
+    items: int
 
 
 def open_processing(
@@ -67,6 +84,10 @@ def open_processing(
         raise BadRequest(f"delivery is one of {', '.join(DELIVERIES)}, not {delivery!r}")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise BadRequest(f"a batch is a number of transactions, not {batch!r}")
+    if link.shard_of(source) != link.shard_of(sink):
+        raise BadRequest(
+            f"{source!r} and {sink!r} live in different shards: one commit is within one"
+        )
     chosen = listed(partitions)
     check_offset(start)
     chosen_partitions((yield from get_stream(link, source)), chosen)  # a mistake must fence nobody
@@ -77,19 +98,20 @@ def open_processing(
     except BaseException:
         yield from producer.close()
         raise
-    return Processing(link, reader, producer, delivery, batch, commit_every_s)
+    return Processing(reader, producer, delivery, batch, commit_every_s)
 
 
 class Processing:
     """Reads, writes and commits for a loop that calls a function in between.
 
     Invariants: `_open` holds the transactions that the next commit will checkpoint, by partition.
-    `_uncommitted` counts what has been handed out since the last commit.
+    `_uncommitted` counts what has been handed out since the last commit. `_under_way` are the commits that
+    were sent and not noted, in their order. Each says where the one before it has left the reader (`_left`),
+    so that after one that failed none takes effect.
     """
 
     def __init__(
         self,
-        link: Link,
         reader: Reader,
         producer: Producer,
         delivery: str,
@@ -102,9 +124,8 @@ class Processing:
         self._delivery = delivery
         self._batch = batch
         self._commit_every_s = commit_every_s
-        self._group = Group(link)
-        self._group.add(reader)
-        self._group.add(producer)
+        self._under_way: deque[_UnderWay] = deque()
+        self._left: dict[int, int] = {}
         self._open: dict[int, Draft] = {}
         self._gathered: deque[Delivery] = deque()
         self._uncommitted = 0
@@ -115,16 +136,19 @@ class Processing:
         self, max_wait_s: float | None, is_stopped: Callable[[], bool]
     ) -> Steps[Delivery | None]:
         """The next transaction to call the function for; None when it is over, and all is committed."""
+        self._note()
         if self._gathered:  # its position is saved: it has to be worked on, stopped or not
             return self._hand_out(self._gathered.popleft())
         if is_stopped():
             yield from self.commit()
+            yield from self._settle()
             return None
         if self._is_due():
             yield from self.commit()
         found = self.reader.take_any()
         if found is None:
             yield from self.commit()  # who waits for results must not wait for more to come
+            yield from self._settle()
             found = yield from self.reader.next(max_wait_s, is_stopped)
         if found is None:
             return None
@@ -219,22 +243,74 @@ class Processing:
     # Commits.
 
     def commit(self) -> Steps[None]:
-        """Make what was done since the last commit count."""
+        """Make what was done since the last commit count. Exactly once: see that it will, or nothing later."""
         if not self._uncommitted:
             return
         if self._delivery == EXACTLY_ONCE:
-            yield from self._group.checkpoint()
-        elif self._delivery == AT_LEAST_ONCE:
+            while len(self._under_way) >= PROCESS_COMMITS_MAX:
+                yield self._under_way[0].ticket
+                self._note()
+            yield from self._begin_commit()
+            return
+        if self._delivery == AT_LEAST_ONCE:
             if self._open:
                 yield from self.producer.checkpoint()
             yield from self.reader.checkpoint()
         elif self._open:
             yield from self.producer.checkpoint()
         self._open.clear()
-        self.done.transactions += self._uncommitted
-        self.done.items += self._items
-        self.done.commits += 1
+        self._count(self._uncommitted, self._items)
         self._uncommitted = self._items = 0
+
+    def _count(self, transactions: int, items: int) -> None:
+        self.done.transactions += transactions
+        self.done.items += items
+        self.done.commits += 1
+
+    def _begin_commit(self) -> Steps[None]:
+        reader, producer = self.reader, self.producer
+        drafts = list(self._open.values())
+        for draft in drafts:
+            draft.seal()  # raises if it has ended: then what was read must not count either
+        marks = reader.marks()
+        with naming([reader, producer], drafts):
+            yield from closing.prepare(drafts)
+            ticket = yield from closing.begin(
+                reader.agent.session,
+                [producer.turns],
+                [reader.agent.id, producer.agent.id],
+                drafts,
+                self._positions(marks),
+            )
+        closing.entrust(drafts, ticket)
+        under_way = _UnderWay(ticket, drafts, marks, self._uncommitted, self._items)
+        self._under_way.append(under_way)
+        self._open.clear()
+        self._uncommitted = self._items = 0
+
+    def _positions(self, marks: list[Mark]) -> list[ReadPosition]:
+        positions = [
+            ReadPosition(it.agent, it.partition, it.transaction, self._left.get(it.partition))
+            for it in self.reader.positions_of(marks)
+        ]
+        self._left.update((it.partition, it.transaction) for it in positions)
+        return positions
+
+    def _note(self) -> None:
+        """Take in the answers to commits; the error, if one was refused."""
+        while self._under_way and self._under_way[0].ticket.ended:
+            it = self._under_way.popleft()
+            with naming([self.reader, self.producer], it.drafts):
+                it.ticket.reply(Done)
+            self.reader.saved(it.marks)
+            self._count(it.transactions, it.items)
+
+    def _settle(self) -> Steps[None]:
+        """Wait for the answers to all commits."""
+        while self._under_way:
+            if not self._under_way[0].ticket.ended:
+                yield self._under_way[0].ticket
+            self._note()
 
     def close(self) -> Steps[None]:
         """Give the names back. What was not committed is dropped."""
