@@ -248,7 +248,8 @@ class Processing:
             return
         if self._delivery == EXACTLY_ONCE:
             while len(self._under_way) >= PROCESS_COMMITS_MAX:
-                yield self._under_way[0].ticket
+                # Not for the first: who is woken for each of them does less in between.
+                yield self._under_way[len(self._under_way) // 2].ticket
                 self._note()
             yield from self._begin_commit()
             return
