@@ -234,8 +234,8 @@ class Client:
         only after the one before it.
 
         Ends when nothing came for `max_wait` seconds, or `stop` is set: all that was done is committed
-        then. An exception of `fn`, or Ctrl-C, drops what was not committed and goes up; called again, it
-        goes on there. It takes `name` on both streams: whoever runs under it already is `Fenced`.
+        then. An exception of `fn`, or Ctrl-C, drops what was not committed or on its way there and goes up;
+        called again, it goes on there. It takes `name` on both streams: whoever runs under it already is `Fenced`.
         """
         if not callable(fn):
             raise BadRequest(f"fn is a function of a transaction, not {fn!r}")
