@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tstreams.client.rules.processing import EXACTLY_ONCE, Processing, open_processing
+from tstreams.client.rules.processing import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    Processing,
+    open_processing,
+)
 from tstreams.errors import Expired, Fenced, InvalidState, Unavailable
 from tstreams.items import Items
 from tstreams.limits import PROCESS_COMMITS_MAX, SEND_BATCH_BYTES
@@ -17,7 +22,7 @@ from .test_client_reader import answer
 READER, PRODUCER = 4, 3
 
 
-def make(*found: tuple[int, int], batch: int = 1) -> tuple[Script, Processing]:
+def make(*found: tuple[int, int], delivery: str = EXACTLY_ONCE) -> tuple[Script, Processing]:
     """A loop whose reader has these transactions (partition, id) at hand."""
     script = Script()
     steps = open_processing(
@@ -25,13 +30,13 @@ def make(*found: tuple[int, int], batch: int = 1) -> tuple[Script, Processing]:
         "in",
         "job",
         "out",
-        delivery=EXACTLY_ONCE,
+        delivery=delivery,
         start=Offset.oldest(),
         resume=True,
         partitions=None,
         transaction_ttl=60.0,
         compression="none",
-        batch=batch,
+        batch=1,
         commit_every_s=60.0,
     )
     making = Waiting(steps)
@@ -160,11 +165,15 @@ def test_results_that_are_large_are_sent_before() -> None:
     assert script.take("Commit").message.transactions == [77]
 
 
-def test_results_that_were_lost_are_not_skipped() -> None:
+@pytest.mark.parametrize("delivery", [EXACTLY_ONCE, AT_LEAST_ONCE])
+def test_results_that_were_lost_are_not_skipped(delivery: str) -> None:
     """A transaction that ended before its commit: the position must not move without it."""
-    script, processing = make((0, 10), (0, 11))
+    script, processing = make((0, 10), (0, 11), delivery=delivery)
     waiting = Waiting(processing.next(None, lambda: False))
-    script.take("Commit").answer(Done())
+    while not waiting.ended or script.asked:
+        script.take("Commit").answer(Done())
+        if not waiting.ended:
+            waiting.go_on()
     writing = Waiting(processing.write(waiting.result, [b"x" * SEND_BATCH_BYTES]))
     script.take("OpenTransaction").answer(Done(77))
     writing.go_on()
@@ -172,3 +181,15 @@ def test_results_that_were_lost_are_not_skipped() -> None:
     ending = Waiting(processing.next(None, lambda: True))
     assert isinstance(ending.error, Expired)
     assert script.names == []
+
+
+def test_what_was_kept_goes_before_what_is_large() -> None:
+    script, processing = make((0, 10), (0, 11))
+    processing._batch = 10
+    waiting = Waiting(processing.next(None, lambda: False))
+    writing = Waiting(processing.write(waiting.result, [b"x" * SEND_BATCH_BYTES]))
+    script.take("OpenTransaction").answer(Done(77))
+    writing.go_on()
+    Waiting(processing.next(None, lambda: True))
+    sent = [list(Items(it.batch)) for it in script.asked]
+    assert [len(item) for items in sent for item in items] == [len(b"first"), SEND_BATCH_BYTES]

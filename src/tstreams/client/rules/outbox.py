@@ -11,7 +11,7 @@ from ...errors import BadRequest, TooLarge
 from ...items import Codec, pack, pack_many
 from ...limits import ITEM_BYTES_MAX, SEND_BATCH_BYTES
 
-_OFFSET_BYTES = 4
+ITEM_OVERHEAD_BYTES = 4
 """What an item costs in a batch beside its own bytes."""
 
 
@@ -42,7 +42,7 @@ class Outbox:
         if size > ITEM_BYTES_MAX:
             raise _too_large(size)
         self._items.append(item)
-        self._bytes += size + _OFFSET_BYTES
+        self._bytes += size + ITEM_OVERHEAD_BYTES
         return self._bytes >= SEND_BATCH_BYTES
 
     def extend(self, items: Sequence[Any]) -> bool:
@@ -57,7 +57,7 @@ class Outbox:
         if largest > ITEM_BYTES_MAX:
             raise _too_large(largest)
         self._items += items
-        self._bytes += sum(map(len, items)) + _OFFSET_BYTES * len(items)
+        self._bytes += sum(map(len, items)) + ITEM_OVERHEAD_BYTES * len(items)
         return self._bytes >= SEND_BATCH_BYTES
 
     def take(self) -> Iterator[bytes]:
@@ -84,7 +84,7 @@ class Outbox:
         return pack_many(data, self._codec, schema=self._schema)
 
     def _batches(self, items: list[bytes]) -> Iterator[bytes]:
-        ends = list(accumulate((len(item) + _OFFSET_BYTES for item in items), initial=0))
+        ends = list(accumulate((len(item) + ITEM_OVERHEAD_BYTES for item in items), initial=0))
         start = 0
         while start < len(items):
             enough = bisect_left(ends, ends[start] + SEND_BATCH_BYTES, start + 1)

@@ -14,16 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadRequest
-from ...items import Buffer
-from ...limits import FETCH_BYTES, PROCESS_COMMITS_MAX
+from ...items import Buffer, pack
+from ...limits import (
+    COMMIT_BROUGHT_MAX,
+    FETCH_BYTES,
+    PROCESS_COMMITS_MAX,
+    SEND_BATCH_BYTES,
+)
 from ...model import Offset, Ttl
-from ...protocol import Done, ReadPosition
+from ...protocol import Brought, ReadPosition
 from . import closing
 from .delivery import Delivery
 from .draft import Draft
 from .group import naming
 from .link import Link
-from .outbox import is_arrow
+from .outbox import ITEM_OVERHEAD_BYTES, is_arrow
 from .partitioning import chosen_partitions, listed
 from .producer import Producer, open_producer
 from .reader import Mark, Reader, check_offset, open_reader
@@ -104,7 +109,9 @@ def open_processing(
 class Processing:
     """Reads, writes and commits for a loop that calls a function in between.
 
-    Invariants: `_open` holds the transactions that the next commit will checkpoint, by partition.
+    Invariants: `_open` holds the transactions that the next commit will checkpoint, by partition, and `_small`
+    the items that it will bring along as new ones: so few that they need no transaction before. A partition
+    is in one of the two at most, and `_small_bytes` is what is in the second.
     `_uncommitted` counts what has been handed out since the last commit. `_under_way` are the commits that
     were sent and not noted, in their order. Each says where the one before it has left the reader (`_left`),
     so that after one that failed none takes effect.
@@ -127,6 +134,8 @@ class Processing:
         self._under_way: deque[_UnderWay] = deque()
         self._left: dict[int, int] = {}
         self._open: dict[int, Draft] = {}
+        self._small: dict[int, list[bytes]] = {}
+        self._small_bytes = 0
         self._gathered: deque[Delivery] = deque()
         self._uncommitted = 0
         self._items = 0
@@ -203,7 +212,9 @@ class Processing:
                 f"the function gives a list of items or the like, not one {type(results).__name__}"
             )
         if type(results) is list and set(map(type, results)) == {bytes}:
-            yield from self._draft(here).add_many(results)
+            if not self._keep(here, results):
+                draft = yield from self._draft(here)
+                yield from draft.add_many(results)
             self._items += len(results)
             return
         for result in results:
@@ -224,14 +235,39 @@ class Processing:
             return partitioner.pick(None, where), item
         raise TypeError(f"a key is bytes-like, a partition a number, not {type(where).__name__}")
 
-    def _draft(self, partition: int) -> Draft:
+    def _keep(self, partition: int, items: list[bytes]) -> bool:
+        """Keep items for the next commit to bring along, if they are few. Whether they were kept."""
+        size = sum(map(len, items)) + ITEM_OVERHEAD_BYTES * len(items)
+        held = self._small.get(partition)
+        if (
+            self._delivery != EXACTLY_ONCE
+            or self._small_bytes + size >= SEND_BATCH_BYTES
+            or partition in self._open
+            or self.producer.schema is not None
+            or (held is None and len(self._small) >= COMMIT_BROUGHT_MAX)
+        ):
+            return False
+        if held is None:
+            held = self._small[partition] = []
+        held += items
+        self._small_bytes += size
+        return True
+
+    def _draft(self, partition: int) -> Steps[Draft]:
+        """The transaction for a partition. What was kept for it goes before what comes now."""
         draft = self._open.get(partition)
         if draft is None:
             draft = self._open[partition] = self.producer.begin(partition)
+            if kept := self._small.pop(partition, None):
+                self._small_bytes -= sum(map(len, kept)) + ITEM_OVERHEAD_BYTES * len(kept)
+                yield from draft.add_many(kept)
         return draft
 
     def _add(self, partition: int, item: Any) -> Steps[None]:
-        draft = self._draft(partition)
+        if type(item) is bytes and self._keep(partition, [item]):
+            self._items += 1
+            return
+        draft = yield from self._draft(partition)
         if is_arrow(item):
             yield from draft.add_many(item)
             self._items += getattr(item, "num_rows", 0) or len(item)
@@ -253,12 +289,13 @@ class Processing:
                 self._note()
             yield from self._begin_commit()
             return
+        drafts = self._sealed()
+        if drafts:
+            agent = self.producer.agent
+            yield from closing.prepare(drafts)
+            yield from closing.commit(agent.session, [self.producer.turns], [agent.id], drafts)
         if self._delivery == AT_LEAST_ONCE:
-            if self._open:
-                yield from self.producer.checkpoint()
             yield from self.reader.checkpoint()
-        elif self._open:
-            yield from self.producer.checkpoint()
         self._open.clear()
         self._count(self._uncommitted, self._items)
         self._uncommitted = self._items = 0
@@ -268,12 +305,29 @@ class Processing:
         self.done.items += items
         self.done.commits += 1
 
-    def _begin_commit(self) -> Steps[None]:
-        reader, producer = self.reader, self.producer
+    def _sealed(self) -> list[Draft]:
         drafts = list(self._open.values())
         for draft in drafts:
             draft.seal()  # raises if it has ended: then what was read must not count either
-        marks = reader.marks()
+        return drafts
+
+    def _begin_commit(self) -> Steps[None]:
+        if self._open:
+            for partition in list(self._small):
+                yield from self._draft(partition)
+        drafts = self._sealed()
+        marks = self.reader.marks()
+        if drafts:
+            ticket = yield from self._commit_drafts(drafts, marks)
+        else:
+            ticket = yield from self._commit_small(marks)
+        under_way = _UnderWay(ticket, drafts, marks, self._uncommitted, self._items)
+        self._under_way.append(under_way)
+        self._open.clear()
+        self._uncommitted = self._items = 0
+
+    def _commit_drafts(self, drafts: list[Draft], marks: list[Mark]) -> Steps[Ticket]:
+        reader, producer = self.reader, self.producer
         with naming([reader, producer], drafts):
             yield from closing.prepare(drafts)
             ticket = yield from closing.begin(
@@ -284,10 +338,21 @@ class Processing:
                 self._positions(marks),
             )
         closing.entrust(drafts, ticket)
-        under_way = _UnderWay(ticket, drafts, marks, self._uncommitted, self._items)
-        self._under_way.append(under_way)
-        self._open.clear()
-        self._uncommitted = self._items = 0
+        return ticket
+
+    def _commit_small(self, marks: list[Mark]) -> Steps[Ticket]:
+        agent, codec = self.producer.agent, self.producer.codec
+        kept, self._small, self._small_bytes = self._small, {}, 0
+        brought = [Brought(agent.id, partition) for partition in kept]
+        batches = tuple(pack(items, codec) for items in kept.values())
+        size = sum(map(len, batches))
+        link = agent.session.link
+        if not link.window.enter(size):
+            yield from link.window.wait(size, link.timeout_s)
+        members = [self.reader.agent.id, agent.id]
+        return agent.session.start_commit(
+            members, [], self._positions(marks), brought, batches=batches
+        )
 
     def _positions(self, marks: list[Mark]) -> list[ReadPosition]:
         positions = [
@@ -301,8 +366,9 @@ class Processing:
         """Take in the answers to commits; the error, if one was refused."""
         while self._under_way and self._under_way[0].ticket.ended:
             it = self._under_way.popleft()
-            with naming([self.reader, self.producer], it.drafts):
-                it.ticket.reply(Done)
+            if it.ticket.error is not None:
+                with naming([self.reader, self.producer], it.drafts):
+                    raise it.ticket.error
             self.reader.saved(it.marks)
             self._count(it.transactions, it.items)
 
