@@ -7,6 +7,9 @@ from typing import Any
 
 HOST = "127.0.0.1"
 _WITHIN_S = 30.0
+_HURRY = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 10}
+"""A transaction that follows another closely is told to come again. With the defaults that takes 100 ms, and
+four times as long as all the rest."""
 
 
 class KafkaWorker:
@@ -52,8 +55,8 @@ class KafkaWorker:
         from .pipeline_workers import transform
 
         consumer = self._consumer(f"{job}-group-{partition}", f"{job}-in", partition)
-        name = {"transactional.id": f"{job}-{partition}", "linger.ms": 0}
-        producer = self._kafka.Producer(self._servers | name)
+        settings = {"transactional.id": f"{job}-{partition}", "linger.ms": 0, **_HURRY}
+        producer = self._kafka.Producer(self._servers | settings)
         producer.init_transactions(_WITHIN_S)
         took: list[float] = []
         begun = time.perf_counter()
