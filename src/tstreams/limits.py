@@ -119,6 +119,10 @@ CLIENT_WINDOW_REQUESTS = 4096
 SEND_BATCH_BYTES = 256 * KIB
 """Items of a transaction that the client gathers before it sends them as one batch."""
 
+COMMIT_BROUGHT_MAX = 32
+"""Batches that come along with a commit. Those of more transactions are sent before it. All of them fit
+into one message, because each is smaller than a batch that is due."""
+
 TRANSACTION_SENDS_MAX = 16
 """Batches of one transaction under way: enough to fill the way to the server."""
 
@@ -149,6 +153,9 @@ SUBSCRIBER_RETRY_S_MAX = 5.0
 
 PROCESS_BATCH = 1000
 """Transactions that a processing loop commits together at most: enough that the commit does not count."""
+
+PROCESS_COMMITS_MAX = 16
+"""Commits of an exactly-once loop under way: while one is being made durable, the next are worked on."""
 
 PROCESS_COMMIT_S = 1.0
 """How long a processing loop works before it commits, if the batch is not full before."""

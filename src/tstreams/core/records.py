@@ -148,6 +148,19 @@ class Moved(Record, frozen=True, tag=14):
     number: int
 
 
+class Filled(Record, frozen=True, tag=15):
+    """A transaction was opened with its only batch, which follows.
+
+    The commit that makes it visible is in the same group of the log, so there is never one without it.
+    """
+
+    transaction: int
+    stream: int
+    partition: int
+    agent: int
+    count: int
+
+
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
@@ -163,6 +176,7 @@ AnyRecord: TypeAlias = (
     | Committed
     | Ended
     | Moved
+    | Filled
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -39,6 +40,22 @@ def fill(producer: Producer, count: int, partitions: int = 4) -> list[int]:
 
 
 # What it is called with.
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_all_of_them_hear_everything(
+    ts: Client, clicks: str, producer: Producer, count: int
+) -> None:
+    """Few hear of it before its writer does, and many after: all of it, and in order."""
+    everyone = [Collector() for _ in range(count)]
+    with ExitStack() as stack:
+        for number, it in enumerate(everyone):
+            stack.enter_context(ts.subscriber(clicks, f"s{number}", **it.callbacks))
+        ids = fill(producer, 200)
+        for it in everyone:
+            it.wait_for(200)
+            for partition in range(4):
+                assert it.of(partition) == ids[partition::4]
 
 
 def test_history_first_and_then_what_comes(

@@ -224,6 +224,7 @@ class Client:
         stop: asyncio.Event | None = None,
         batch: int = PROCESS_BATCH,
         commit_every: float = PROCESS_COMMIT_S,
+        on_commit: Callable[[Processed], object] | None = None,
         transaction_ttl: Ttl = 60.0,
         compression: str = "none",
     ) -> Processed:
@@ -237,11 +238,14 @@ class Client:
         "exactly-once" commits results and position together. "at-least-once" commits the results first,
         "at-most-once" the position: a crash between the two repeats, or loses, a batch. Each commit
         covers up to `batch` transactions or `commit_every` seconds, and what is here if no more is.
+        `on_commit` is called when some were acknowledged, with what has been done so far: exactly once
+        does not wait for that, but goes on working, up to 16 commits ahead. Each of them takes effect
+        only after the one before it.
 
         Ends when nothing came for `max_wait` seconds, or `stop` is set: all that was done is committed
-        then. An exception of `fn`, or cancelling the task, drops what was not committed and goes up;
-        called again, it goes on there. It takes `name` on both streams: whoever runs under it already is
-        `Fenced`.
+        then. An exception of `fn`, or cancelling the task, drops what was not committed or on its way there and
+        goes up; called again, it goes on there. It takes `name` on both streams: whoever runs under it
+        already is `Fenced`.
         """
         if not callable(fn):
             raise BadRequest(f"fn is a function of a transaction, not {fn!r}")
@@ -260,7 +264,7 @@ class Client:
             batch=batch,
             commit_every_s=check_wait(commit_every, "commit_every") or 0.0,
         )
-        return await process(self._driver, await self._run(steps), fn, wait_s, stop)
+        return await process(self._driver, await self._run(steps), fn, wait_s, stop, on_commit)
 
     # Life.
 

@@ -20,13 +20,19 @@ async def process(
     fn: Callable[[ReadTransaction], Any],
     max_wait_s: float | None,
     stop: asyncio.Event | None,
+    on_commit: Callable[[Processed], object] | None,
 ) -> Processed:
     """Read, call, write and commit, until it is over."""
     is_stopped = (lambda: False) if stop is None else stop.is_set
+    told = 0
     try:
         while True:
             await driver.breathe()
             delivery = await driver.run(processing.next(max_wait_s, is_stopped))
+            if on_commit is not None and processing.done.commits > told:
+                told = processing.done.commits
+                if inspect.isawaitable(heard := on_commit(processing.done.copy())):
+                    await heard
             if delivery is None:
                 return processing.done
             try:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
+from ...limits import COMMIT_BROUGHT_MAX
 from ...model import TransactionState
-from ...protocol import CancelTransactions, Commit, Done, ReadPosition
+from ...protocol import Brought, CancelTransactions, Commit, Done, ReadPosition
 from .draft import Draft
 from .failures import is_session_end, transaction_in
 from .session import Session
@@ -16,10 +17,11 @@ from .turns import Hold, Turns
 
 
 def prepare(drafts: Sequence[Draft]) -> Steps[None]:
-    """Before a checkpoint of sealed transactions: send what was gathered."""
+    """Before a checkpoint of sealed transactions: send what was gathered. If it is little it is only made
+    ready, and comes along with the commit: one round trip, and one sync, for all of it."""
     try:
-        for draft in drafts:
-            yield from draft.flush()
+        for number, draft in enumerate(drafts):
+            yield from draft.finish(may_bring=number < COMMIT_BROUGHT_MAX)
     except BaseException as error:
         _refused(drafts, error)
         raise
@@ -53,8 +55,8 @@ def send(
                 yield from hold.enter(turn)
             for draft in drafts:
                 yield from draft.settle()
-            ids = [draft.id for draft in drafts]
-            return session.start(Commit, agents, ids, list(positions))
+            bringing = [draft for draft in drafts if draft.last is not None]
+            return _send(session, agents, drafts, bringing, list(positions))
         finally:
             hold.leave()
     except BaseException as error:
@@ -75,11 +77,34 @@ def conclude(
         _refused(drafts, error, sent=True)
         raise
     except BaseException:
-        for draft in drafts:
-            draft.entrust()
-        ticket.add_callback(partial(_answered, drafts, on_saved))
+        entrust(drafts, ticket, on_saved)
         raise
     _worked(drafts, on_saved)
+
+
+def entrust(
+    drafts: Sequence[Draft], ticket: Ticket, on_saved: Callable[[], None] = lambda: None
+) -> None:
+    """Nobody waits for this commit: its answer ends the transactions."""
+    for draft in drafts:
+        draft.entrust()
+    ticket.add_callback(partial(_answered, drafts, on_saved))
+
+
+def _send(
+    session: Session,
+    agents: list[int],
+    drafts: Sequence[Draft],
+    bringing: list[Draft],
+    positions: list[ReadPosition],
+) -> Ticket:
+    ids = [draft.id for draft in drafts if draft.id]
+    if not bringing:
+        return session.start(Commit, agents, ids, positions)
+    brought = [Brought(it.producer.agent.id, it.partition, it.id) for it in bringing]
+    batches = tuple(it.hand_over() for it in bringing)
+    session.link.window.join(len(batches))
+    return session.start_commit(agents, ids, positions, brought, batches=batches)
 
 
 def _answered(drafts: Sequence[Draft], on_saved: Callable[[], None], ticket: Ticket) -> None:
@@ -143,8 +168,9 @@ def cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]
 
 def _cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:
     try:
-        ids = [draft.id for draft in drafts]
-        yield from answer(session.start(CancelTransactions, [agent], ids), Done)
+        ids = [draft.id for draft in drafts if draft.id]
+        if ids:
+            yield from answer(session.start(CancelTransactions, [agent], ids), Done)
     except BaseException as error:
         _refused(drafts, error)
         raise

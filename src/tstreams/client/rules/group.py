@@ -159,7 +159,7 @@ class Group:
     def _commit(
         self, members: list[Member], look: _Look, hold: Hold, sent: list[Ticket]
     ) -> Steps[None]:
-        with _naming(members, look.drafts):
+        with naming(members, look.drafts):
             yield from closing.prepare(look.drafts)
             ticket = yield from closing.send(
                 members[0].agent.session,
@@ -309,7 +309,7 @@ class _Look:
 
 
 @contextmanager
-def _naming(members: list[Member], drafts: list[Draft]) -> Iterator[None]:
+def naming(members: list[Member], drafts: list[Draft]) -> Iterator[None]:
     """Let an error say which member it is about, and tell a subscriber that was fenced."""
     try:
         yield
