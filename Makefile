@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit lint demo bench docs fuzz freeze clean
+.PHONY: help setup test unit lint demo bench kafka docs fuzz freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ demo: setup  ## A short show of what there is
 bench: setup  ## Every benchmark, with its peers
 	@$(BIN)/python -m benchmarks all
 
+kafka: setup  ## Fetch a Kafka broker for the benchmarks with Maven, and see that it starts
+	@$(BIN)/python -m benchmarks.kafka fetch check
+
 docs: setup  ## Build the documentation into build/site
 	@$(BIN)/mkdocs build --strict --site-dir build/site
 	@echo "open build/site/index.html"
@@ -63,5 +66,5 @@ freeze:  ## Write constraints.txt anew from the newest versions that work togeth
 	@rm -rf build/freeze
 
 clean:  ## Remove everything that make made
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .engines build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from . import durable, history, reqrep, streams
+from . import durable, history, latency, pipeline, reqrep, streams
 from . import report as reports
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
 
@@ -16,6 +16,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "durable": durable,
     "streams": streams,
     "history": history,
+    "pipeline": pipeline,
+    "latency": latency,
 }
 
 

@@ -47,9 +47,7 @@ class ServerProcess:
 
     def cpu_s(self) -> float:
         """Processor time it has used, its threads and system calls included."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s_of([self.process.pid])
 
     def read_line(self, within_s: float) -> str:
         """The next line that it prints."""
@@ -91,8 +89,20 @@ class ServerProcess:
         return f"; the end of its log:\n{text[-2000:]}" if text else ""
 
 
+def cpu_s_of(pids: Sequence[int]) -> float:
+    """Processor time that these processes have used; of those that have ended, none."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def _running(name: str, command: Sequence[str], folder: Path) -> Iterator[ServerProcess]:
+def running(name: str, command: Sequence[str], folder: Path) -> Iterator[ServerProcess]:
+    """A process of this command in this folder. It is stopped when the block ends, however it ends."""
     with tempfile.TemporaryFile() as log:
         server = ServerProcess(name, command, folder, log)
         try:
@@ -105,7 +115,7 @@ def _running(name: str, command: Sequence[str], folder: Path) -> Iterator[Server
 def python_server(name: str) -> Iterator[ServerProcess]:
     """One of `benchmarks.subjects`, ready at its `port`."""
     command = [sys.executable, "-m", "benchmarks.subjects", name]
-    with _running(name, command, _ROOT) as server:
+    with running(name, command, _ROOT) as server:
         server.port = int(server.read_line(READY_WITHIN_S))
         yield server
 
@@ -113,15 +123,15 @@ def python_server(name: str) -> Iterator[ServerProcess]:
 @contextlib.contextmanager
 def redis_server(binary: str, data: Mapping[bytes, bytes]) -> Iterator[ServerProcess]:
     """A redis-server that stores nothing on disk and holds `data`."""
-    port = _free_port()
+    port = free_port()
     command = [binary, "--bind", HOST, "--port", str(port)]
     command += ["--save", "", "--appendonly", "no", "--daemonize", "no"]
     with (
         tempfile.TemporaryDirectory() as folder,
-        _running("redis", command, Path(folder)) as server,
+        running("redis", command, Path(folder)) as server,
     ):
         server.port = port
-        with _connected(server) as connection:
+        with connected(server) as connection:
             for key, value in data.items():
                 connection.sendall(redis_command(b"SET", key, value))
                 answer = connection.recv(100)
@@ -131,15 +141,17 @@ def redis_server(binary: str, data: Mapping[bytes, bytes]) -> Iterator[ServerPro
 
 
 @contextlib.contextmanager
-def redis_log_server(binary: str, folder: Path) -> Iterator[ServerProcess]:
-    """A redis-server that syncs its append-only file before it answers, in `folder`."""
-    port = _free_port()
+def redis_log_server(binary: str, folder: Path, fsync: bool = True) -> Iterator[ServerProcess]:
+    """A redis-server that syncs its append-only file before it answers, or leaves that to the system,
+    in `folder`."""
+    port = free_port()
     command = [binary, "--bind", HOST, "--port", str(port), "--loglevel", "warning"]
-    command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+    command += ["--save", "", "--appendonly", "yes"]
+    command += ["--appendfsync", "always" if fsync else "no"]
     command += ["--auto-aof-rewrite-percentage", "0", "--daemonize", "no"]
-    with _running("redis", command, folder) as server:
+    with running("redis", command, folder) as server:
         server.port = port
-        _connected(server).close()
+        connected(server).close()
         yield server
 
 
@@ -147,7 +159,7 @@ NATS_CONFIG = """\
 listen: "{host}:{port}"
 jetstream {{
   store_dir: {folder}
-  sync_interval: always
+  sync_interval: {sync}
   # Room for the window of every client: beyond the defaults messages would be refused.
   max_buffered_msgs: 1000000
   max_buffered_size: 1073741824
@@ -157,15 +169,17 @@ jetstream {{
 
 
 @contextlib.contextmanager
-def nats_server(binary: str, folder: Path) -> Iterator[ServerProcess]:
-    """A nats-server with JetStream that syncs every write before it answers, in `folder`."""
-    port = _free_port()
+def nats_server(binary: str, folder: Path, fsync: bool = True) -> Iterator[ServerProcess]:
+    """A nats-server with JetStream that syncs every write before it answers, or every two minutes, which is
+    its default, in `folder`."""
+    port = free_port()
     config = folder / "nats.conf"
-    text = NATS_CONFIG.format(host=HOST, port=port, folder=json.dumps(str(folder)))
+    sync = "always" if fsync else "2m"
+    text = NATS_CONFIG.format(host=HOST, port=port, folder=json.dumps(str(folder)), sync=sync)
     config.write_text(text)
-    with _running("nats", [binary, "--config", str(config)], folder) as server:
+    with running("nats", [binary, "--config", str(config)], folder) as server:
         server.port = port
-        _connected(server).close()
+        connected(server).close()
         yield server
 
 
@@ -173,19 +187,19 @@ def nats_server(binary: str, folder: Path) -> Iterator[ServerProcess]:
 def bare_log_server(folder: Path) -> Iterator[ServerProcess]:
     """`benchmarks.durable_bare`, appending to a file in `folder`."""
     command = [sys.executable, "-m", "benchmarks.durable_bare", str(folder / "bare.log")]
-    with _running("bare log", command, _ROOT) as server:
+    with running("bare log", command, _ROOT) as server:
         server.port = int(server.read_line(READY_WITHIN_S))
         yield server
 
 
 @contextlib.contextmanager
 def tstreams_server(
-    folder: Path, ready_within_s: float = READY_WITHIN_S
+    folder: Path, ready_within_s: float = READY_WITHIN_S, fsync: bool = True
 ) -> Iterator[ServerProcess]:
     """`tstreams serve` with its data in `folder`."""
     command = [sys.executable, "-m", "tstreams", "serve", "--data", str(folder / "data")]
-    command += ["--listen", f"tcp://{HOST}:0"]
-    with _running("tstreams", command, folder) as server:
+    command += ["--listen", f"tcp://{HOST}:0", "--fsync", "always" if fsync else "never"]
+    with running("tstreams", command, folder) as server:
         line = ""
         while (found := re.search(r"tcp://[^\s:]+:(\d+)", line)) is None:
             line = server.read_line(ready_within_s)
@@ -193,15 +207,16 @@ def tstreams_server(
         yield server
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
     with socket.create_server((HOST, 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
 
 
-def _connected(server: ServerProcess) -> socket.socket:
+def connected(server: ServerProcess, within_s: float = READY_WITHIN_S) -> socket.socket:
     """A connection to a server that does not tell when it is ready."""
-    deadline = time.monotonic() + READY_WITHIN_S
+    deadline = time.monotonic() + within_s
     while True:
         server.check()
         try:

@@ -1,8 +1,8 @@
 """From a stream into a database, exactly once: the place in the stream is kept in the database.
 
-The rows and the id of the transaction they came from are written in one transaction of the database. So
-they are there together, or not at all, wherever the program dies. The consumer's own checkpoints are not
-needed for it.
+`into_database` calls a function inside a transaction of the database, and saves the place in the same
+transaction. So the rows and the place are there together, or not at all, wherever the program dies. The
+consumer's own checkpoints are not needed for it.
 """
 
 import contextlib
@@ -10,9 +10,11 @@ import sqlite3
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tstreams
-from tstreams import Client, Offset
+from tstreams import Client
+from tstreams.sinks import into_database
 
 
 class Crash(Exception):
@@ -21,26 +23,24 @@ class Crash(Exception):
 
 def load(ts: Client, path: Path, crash_after: int | None = None) -> None:
     """Read payments from where the database says, and add them up in it."""
-    with (
-        contextlib.closing(sqlite3.connect(path)) as database,
-        ts.consumer("payments", name="loader") as consumer,
-    ):
-        database.execute("create table if not exists total (account text primary key, cents int)")
-        database.execute("create table if not exists place (one int primary key, id int)")
-        row = database.execute("select id from place").fetchone()
-        database.commit()
-        consumer.seek(0, Offset.oldest() if row is None else Offset.after(row[0]))
-        for number, txn in enumerate(consumer.read(max_wait=0.2)):
+    batches = 0
+
+    def add_up(database: sqlite3.Connection, transactions: list[Any]) -> None:
+        nonlocal batches
+        for txn in transactions:
             for item in txn.items:
                 account, cents = item.decode().split()
                 database.execute(
                     "insert into total values (?, ?) on conflict do update set cents = cents + ?",
                     (account, int(cents), int(cents)),
                 )
-            if number == crash_after:
-                raise Crash
-            database.execute("insert or replace into place values (1, ?)", (txn.id,))
-            database.commit()
+        if batches == crash_after:
+            raise Crash
+        batches += 1
+
+    into_database(
+        ts, "payments", "loader", lambda: sqlite3.connect(path), add_up, batch=1, max_wait=0.2
+    )
 
 
 @dataclass
@@ -60,6 +60,8 @@ def run() -> Result:
             for number in range(10):
                 producer.instant([b"alice %d" % number, b"bob 1"])
         path = Path(name) / "totals.db"
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("create table total (account text primary key, cents int)")
         for crash_after in (3, 4, None):
             try:
                 load(ts, path, crash_after)

@@ -162,15 +162,19 @@ class Activity:
         # Before the answer leaves: a client that has it must find its turn free.
         self._lane.unwound(self)
 
-    async def emit(self, parts: Parts) -> None:
-        """Send one response of many, let others run, and wait until there is room for the next."""
-        peer, request_id = self._peer, self.request.id
-        if request_id == NO_RESPONSE:
-            await asyncio.sleep(0)
-            return
+    def emit_now(self, parts: Parts) -> bool:
+        """Send one response of many at once, if there is room for it. Whether it was sent."""
+        if self.ended or self.credit is None or self._must_wait() or self.key <= 0:
+            return False
+        self._send_item(parts)
+        self._peer.flush()
+        return True
+
+    def _send_item(self, parts: Parts) -> None:
+        peer = self._peer
         peer.check_size(parts)
         peer.counts.items += 1
-        peer.link.send(Item(request_id), parts)
+        peer.link.send(Item(self.key), parts)
         cost = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
         if self.credit is not None:
             self.credit -= cost
@@ -178,11 +182,18 @@ class Activity:
             self._unpaced_bytes -= cost
             if self._unpaced_bytes < 0:
                 raise Overloaded("a stream this long needs a reader that gives credit")
+
+    async def emit(self, parts: Parts) -> None:
+        """Send one response of many, let others run, and wait until there is room for the next."""
+        if self.request.id == NO_RESPONSE:
+            await asyncio.sleep(0)
+            return
+        self._send_item(parts)
         if not self._must_wait():
             await asyncio.sleep(0)
             return
         while self._must_wait():
-            self._room = peer.loop.create_future()
+            self._room = self._peer.loop.create_future()
             try:
                 await self._room
             finally:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .errors import Closed
-from .messages import Call, Parts, as_bytes
+from .messages import Call, Parts, Payload, as_bytes, as_parts
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -73,6 +73,18 @@ class Request:
         if self.expires_at is None:
             return None
         return max(0.0, self.expires_at - time.monotonic())
+
+    def emit(self, payload: Payload) -> bool:
+        """Send one response of a streaming handler at once, if the reader has room for it, without waiting
+        for the handler's turn: for a handler that waits, on behalf of whoever it waits for.
+
+        Whether it was sent; if not, let the handler yield it. Belongs to the server's thread. Nothing is
+        sent before the handler has begun to wait, nor for a reader that gives no credit.
+        """
+        activity = self.client.lane.activities.get(self.id)
+        if activity is None or activity.request is not self:
+            return False
+        return activity.emit_now(as_parts(payload))
 
     def answer(self, result: Any = None) -> None:
         """The answer to a request whose handler returned `LATER`: what it would have returned.

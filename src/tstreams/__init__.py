@@ -17,12 +17,12 @@ from .client.blocking.group import CheckpointGroup
 from .client.blocking.job import Job
 from .client.blocking.producer import Producer
 from .client.blocking.received import ReadTransaction
-from .client.blocking.subscriber import Subscriber, SubscriberStatistics
+from .client.blocking.subscriber import Subscriber
 from .client.blocking.transaction import Transaction
 from .client.config import ClientConfig, Tls
 from .client.rules.job import Staged
 from .client.rules.processing import Processed
-from .client.statistics import ClientStatistics
+from .client.statistics import ClientStatistics, SubscriberStatistics
 from .embedding import embedded
 from .errors import (
     AlreadyExists,

@@ -9,23 +9,26 @@ async with tstreams.aio.connect("tcp://127.0.0.1:7070") as ts:      # or tstream
         async for txn in consumer.read(max_wait=1.0):
             print([item async for item in txn.items])
 
-What opens something (`connect`, `embedded`, `producer`, `consumer`, `open`, `transaction`) can be awaited
-or entered with `async with`. Any call may be cancelled where it waits; its docstring says what that leaves.
+What opens something (`connect`, `embedded`, `producer`, `consumer`, `subscriber`, `open`, `transaction`) can
+be awaited or entered with `async with`. Any call may be cancelled where it waits; its docstring says what that leaves.
 """
 
 from __future__ import annotations
 
 from .client.asynchronous.client import Client, connect
 from .client.asynchronous.consumer import Consumer, Reading
+from .client.asynchronous.group import CheckpointGroup
 from .client.asynchronous.job import Job
 from .client.asynchronous.opening import Opening
 from .client.asynchronous.producer import Producer
 from .client.asynchronous.received import ItemIterator, ReadTransaction, ReceivedItems
 from .client.asynchronous.scan import Scanning
+from .client.asynchronous.subscriber import Subscriber
 from .client.asynchronous.transaction import Transaction
 from .embedding import embedded_aio as embedded
 
 __all__ = [
+    "CheckpointGroup",
     "Client",
     "Consumer",
     "ItemIterator",
@@ -36,6 +39,7 @@ __all__ = [
     "Reading",
     "ReceivedItems",
     "Scanning",
+    "Subscriber",
     "Transaction",
     "connect",
     "embedded",

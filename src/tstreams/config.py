@@ -69,6 +69,9 @@ class Config:
     log_format: Literal["text", "json"] = "text"
     """Lines for people, or one JSON object per line for programs."""
 
+    fsync: Literal["always", "never"] = "always"
+    """Whether what is acknowledged is on disk. With never a crash of the server loses nothing, but a power failure or a crash of the machine loses what was acknowledged last, and may leave a folder that the server refuses to open. For tests, and for data that can be made again."""
+
     ledger_bytes: Annotated[int, Range(64 * KIB, 16 * GIB, "bytes")] = 64 * MIB
     """When a ledger is closed and the next begun. Smaller ones give dead data back sooner, larger ones are fewer files: a terabyte is 16 000 of the default size."""
 

@@ -130,6 +130,10 @@ CLIENT_WINDOW_REQUESTS = 4096
 SEND_BATCH_BYTES = 256 * KIB
 """Items of a transaction that the client gathers before it sends them as one batch."""
 
+COMMIT_BROUGHT_MAX = 32
+"""Batches that come along with a commit. Those of more transactions are sent before it. All of them fit
+into one message, because each is smaller than a batch that is due."""
+
 TRANSACTION_SENDS_MAX = 16
 """Batches of one transaction under way: enough to fill the way to the server."""
 
@@ -161,5 +165,34 @@ SUBSCRIBER_RETRY_S_MAX = 5.0
 PROCESS_BATCH = 1000
 """Transactions that a processing loop commits together at most: enough that the commit does not count."""
 
+PROCESS_COMMITS_MAX = 16
+"""Commits of an exactly-once loop under way: while one is being made durable, the next are worked on."""
+
 PROCESS_COMMIT_S = 1.0
 """How long a processing loop works before it commits, if the batch is not full before."""
+
+# What writes into other stores keeps to.
+
+SINK_BATCH = 1000
+"""Transactions that are stored in one transaction of a database at most: enough that its commit does not
+count."""
+
+SINK_BATCH_BYTES = 8 * MIB
+"""Items that are stored in one transaction of a database: they are all in memory at once. One transaction
+may be larger."""
+
+SINK_RETRY_FOR_S = 60.0
+"""How long a database may fail before the loop that stores into it gives up: longer than most take to
+start again."""
+
+SINK_RETRY_S_MIN = 0.05
+"""The pause before the first new attempt; it doubles each time."""
+
+SINK_RETRY_S_MAX = 5.0
+"""The longest pause before a new attempt."""
+
+SINK_STOP_S = 0.1
+"""How often a loop that waits for transactions looks whether it was told to stop."""
+
+SINK_CLAIMS_MAX = 10
+"""Attempts to take a name over in a database while others do the same."""

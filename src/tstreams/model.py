@@ -67,6 +67,8 @@ class Stream:
     description: str = ""
     schema_bytes: bytes | None = None
     """The serialised Arrow schema, if the stream has one."""
+    id: int = 0
+    """Its number on its server. A stream that is made anew under the same name has another."""
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -149,22 +149,40 @@ class Instant(Change, frozen=True):
 
 
 class ReadPosition(Message, frozen=True):
-    """How far a reader has come in a partition."""
+    """How far a reader has come in a partition.
+
+    `after`: where it must stand now (0: nowhere yet), else nothing of the commit happens. So commits can be
+    sent one behind the other: after one that did not take effect, none does.
+    """
 
     agent: Id
     partition: Count
     transaction: Id
+    after: Id | None = None
+
+
+class Brought(Message, frozen=True):
+    """A batch that comes with a `Commit`: the last one of a transaction or, if that is 0, all of a new one.
+
+    A new one is opened, filled and checkpointed by the commit, in this partition.
+    """
+
+    agent: Id
+    partition: Count
+    transaction: Id = 0
 
 
 class Commit(Change, frozen=True):
     """Checkpoint transactions and readers' positions, all or nothing.
 
-    `agents` are all members, also those with nothing to commit: each must still hold its name.
+    `agents` are all members, also those with nothing to commit: each must still hold its name. `brought`
+    says what the batches are that follow, one part each: nothing has to be sent and answered before.
     """
 
     agents: list[Id]
     transactions: list[Id]
     positions: list[ReadPosition] = []
+    brought: list[Brought] = []
 
 
 class CancelTransactions(Change, frozen=True):

@@ -1,4 +1,7 @@
-"""`python -m tests.crash --kills 50 --json`: is anything lost, torn, doubled or out of order?"""
+"""`python -m tests.crash --kills 50 --json`: is anything lost, torn, doubled or out of order?
+
+With `--exactly-once` a chain of three processors is killed with its server: is anything missing, or twice?
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from typing import Any
 
 import tstreams
 from tests.crash.account import judge
+from tests.crash.chain import campaign
+from tests.crash.chain.life import PLANTS
 from tests.crash.readers import drain, read
 from tests.crash.server import KilledServer, kill_many
 from tests.crash.writers import PARTITIONS, PASSING, STREAM, write
@@ -63,22 +68,40 @@ def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
         server.close()
 
 
+def table(report: dict[str, Any]) -> str:
+    """A report, for people: a line for each figure, and what was found below."""
+    rows = {name: value for name, value in report.items() if name != "findings"}
+    width = max(map(len, rows))
+    lines = [f"{name.replace('_', ' '):<{width}}  {_figure(it)}" for name, it in rows.items()]
+    return "\n".join([*lines, *report["findings"]])
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {it}" for name, it in value.items())
+    return str(value)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = ArgumentParser("python -m tests.crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="how often the server is killed [50]")
+    parser.add_argument("--kills", type=int, default=50, help="how many kills [50]")
     parser.add_argument("--seed", type=int, default=None, help="the same seed, the same moments")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--exactly-once", action="store_true", help="kill the processors of a chain too"
+    )
+    parser.add_argument(
+        "--plant", choices=PLANTS, default="", help="let one of the chain do this: it must be found"
+    )
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
     with tempfile.TemporaryDirectory(prefix="tstreams-crash-") as folder:
-        report = run(given.kills, seed, Path(folder))
-    if given.json:
-        print(json.dumps(report))
-    else:
-        findings = report.pop("findings")
-        print("\n".join([*(f"{name}: {value}" for name, value in report.items()), *findings]))
-        report["findings"] = findings
+        if given.exactly_once:
+            report = campaign.run(given.kills, seed, Path(folder), given.plant)
+        else:
+            report = run(given.kills, seed, Path(folder))
+    print(json.dumps(report) if given.json else table(report))
     return 1 if report["findings"] else 0
 
 

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 READY_S_MAX = 60.0
@@ -72,6 +74,15 @@ class KilledServer:
         self._process.kill()
         self._process.wait()
         self.kills += 1
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It hears nothing for a while; then it finds all that was sent meanwhile, also by who gave up."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""

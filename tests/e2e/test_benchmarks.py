@@ -74,6 +74,42 @@ def test_streams(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_pipeline(tmp_path: Path) -> None:
+    result = run_benchmark("pipeline", "--without", "kafka", "--dir", str(tmp_path))
+    assert result["missing"].pop("kafka")
+    peers = {"redis", "postgres", "kafka"}
+    for peer in peers:
+        for name in (f"items_vs_{peer}", f"one_worker_vs_{peer}", f"one_item_vs_{peer}"):
+            ratio = result["ratios"][name]
+            left_out = peer == "kafka" or peer in result["missing"]
+            assert ratio is None if left_out else ratio > 0, f"{name} is {ratio}"
+        assert result["targets"][f"items_vs_{peer}"] >= 5
+    shapes = {
+        (found["items"], found["workers"])
+        for found in result["results"]
+        if found["subject"] == "tstreams" and found["commit_p99_us"]["median"] > 0
+    }
+    assert shapes == {(items, workers) for items in (1, 100, 1000) for workers in (1, 4)}
+    assert result["fsync"] == "on"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_latency(tmp_path: Path) -> None:
+    result = run_benchmark("latency", "--dir", str(tmp_path))
+    peers = {
+        "p50_vs_redis_fsync": "redis",
+        "p50_vs_redis_nofsync": "redis-nofsync",
+        "p50_vs_jetstream_fsync": "jetstream",
+        "p50_vs_jetstream_nofsync": "jetstream-nofsync",
+    }
+    assert set(result["ratios"]) == set(peers)
+    for name, ratio in result["ratios"].items():
+        assert ratio is None if peers[name] in result["missing"] else ratio > 0, f"{name}: {ratio}"
+    measured = {found["subject"] for found in result["results"] if found["p99_us"]["median"] > 0}
+    assert {"tstreams", "tstreams-nofsync"} <= measured
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_history(tmp_path: Path) -> None:
     result = run_benchmark("history", "--count", "500", "--dir", str(tmp_path))
     assert (result["count"], result["count_at_restart_small"]) == (500, 50)

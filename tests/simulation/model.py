@@ -15,6 +15,7 @@ from tstreams.model import IDS_PER_MS, TransactionState
 from tstreams.protocol import (
     AgentOpened,
     AlterStream,
+    Brought,
     CancelStep,
     CancelTransactions,
     Change,
@@ -117,7 +118,7 @@ class Model:
         """The answer to a request, which may have been sent before."""
         known = self.sessions.get(message.session)
         is_new = known is None or message.sequence > known.last
-        if self.full and is_new and isinstance(message, ADDING):
+        if self.full and is_new and (isinstance(message, ADDING) or items):
             return Refusal("unavailable")
         try:
             session = self._heard_of(message.session, message.acked)
@@ -296,6 +297,10 @@ class Model:
         return Done()
 
     def _commit(self, message: Commit, items: Sequence[bytes]) -> Reply:
+        for agent in message.agents:
+            self._agent(agent)
+        for it in message.brought:
+            self._check_brought(it, message)
         mine = self._members(message.agents, message.transactions)
         if any(self.agents[it].stream not in self.streams for it in message.agents):
             raise Refusal("not_found")
@@ -308,10 +313,28 @@ class Model:
                 raise Refusal("bad_request")
             self._check_partition(reader.stream, position.partition)
             moves[reader.stream, reader.name, position.partition] = position.transaction
-        for it in mine:
-            self._end([it], CHECKPOINTED if it.batches else CANCELLED, "invalid_state")
+        for it in message.brought:
+            if it.transaction:
+                self.transactions[it.transaction].batches.append(list(items))
+            else:
+                mine.append(self._new(it.agent, it.partition, 0))
+                mine[-1].batches = [list(items)]
+        for transaction in mine:
+            state = CHECKPOINTED if transaction.batches else CANCELLED
+            self._end([transaction], state, "invalid_state")
         self.positions.update(moves)
         return Done()
+
+    def _check_brought(self, it: Brought, message: Commit) -> None:
+        if it.agent not in message.agents:
+            raise Refusal("bad_request")
+        if not it.transaction:
+            self._check_producer(it.agent, it.partition)
+        elif (
+            it.transaction not in message.transactions
+            or self._open(it.transaction).agent != it.agent
+        ):
+            raise Refusal("bad_request")
 
     def _cancel(self, message: CancelTransactions, items: Sequence[bytes]) -> Reply:
         mine = self._members(message.agents, message.transactions)
@@ -368,11 +391,15 @@ class Model:
                 raise Refusal("bad_request")
         return mine
 
-    def _new(self, agent_id: int, partition: int, lease_ms: int) -> Transaction:
+    def _check_producer(self, agent_id: int, partition: int) -> Agent:
         agent = self._agent(agent_id)
         if agent.kind != "producer":
             raise Refusal("bad_request")
         self._check_partition(agent.stream, partition)
+        return agent
+
+    def _new(self, agent_id: int, partition: int, lease_ms: int) -> Transaction:
+        agent = self._check_producer(agent_id, partition)
         self.last_id = max(self.last_id + 1, self.now_ms * IDS_PER_MS)
         transaction = Transaction(self.last_id, agent.stream, partition, agent.id, lease_ms)
         self.transactions[transaction.id] = transaction

@@ -44,6 +44,7 @@ from tstreams.index import IndexFailed
 from tstreams.model import ID_MAX
 from tstreams.protocol import (
     AlterStream,
+    Brought,
     CancelStep,
     CancelTransactions,
     Change,
@@ -226,6 +227,39 @@ class Storage(RuleBasedStateMachine):
         ]
         agents = self.agents_of(transactions) + [it.agent for it in positions]
         self.ask(pick, more, Commit, agents, transactions, positions)
+
+    @rule(
+        pick=PICK,
+        more=MORE,
+        picks=st.lists(PICK, max_size=3),
+        new=st.lists(PICK, min_size=1, max_size=3),
+        moves=st.lists(PICK, max_size=2),
+        sizes=SIZES,
+    )
+    def commit_with_batches(
+        self,
+        pick: int,
+        more: bool,
+        picks: list[int],
+        new: list[int],
+        moves: list[int],
+        sizes: list[int],
+    ) -> None:
+        """The same with batches that come along: the last of some transactions, and all of new ones."""
+        transactions = list(dict.fromkeys(self.transactions(picks)))
+        owners = [self.world.model.transactions[it].agent for it in transactions]
+        brought = [
+            Brought(agent, 0, it) for agent, it in zip(owners, transactions, strict=True) if it % 3
+        ]
+        brought += [Brought(self.agent(it, "producer"), it % 3) for it in new]
+        positions = [
+            ReadPosition(self.agent(it, "reader"), it % 2, self.world.model.last_id + it % 5)
+            for it in moves
+        ]
+        agents = owners + [it.agent for it in brought] + [it.agent for it in positions]
+        members = list(dict.fromkeys(agents))
+        items = self.items(sizes)
+        self.ask(pick, more, Commit, members, transactions, positions, brought, items=items)
 
     @rule(pick=PICK, more=MORE, picks=st.lists(PICK, min_size=1, max_size=3))
     def cancel(self, pick: int, more: bool, picks: list[int]) -> None:

@@ -13,7 +13,16 @@ from tests.simulation.model import Model, Refusal
 from tests.simulation.storage import SimulatedStorage
 from tstreams.items import Items, pack
 from tstreams.ledger.port import split_position
-from tstreams.protocol import Change, Fetch, KeepAlive, OpenSession, Reply, SessionOpened, Want
+from tstreams.protocol import (
+    Change,
+    Commit,
+    Fetch,
+    KeepAlive,
+    OpenSession,
+    Reply,
+    SessionOpened,
+    Want,
+)
 from tstreams.server.handlers import Handlers
 from tstreams.server.housekeeping import Housekeeping
 from tstreams.server.shard import Shard
@@ -98,7 +107,8 @@ class World:
         """A request, whether new or sent before."""
         self.begin_turn()
         expected = self.model.handle(message, items)
-        batches = [pack(list(items))] if items else []
+        brought = len(message.brought) if isinstance(message, Commit) else 1
+        batches = [pack(list(items))] * brought if items else []
         request = SimulatedRequest(message, *batches).send(self.handlers)
         self._take(Asked(request, expected, client, items))
 

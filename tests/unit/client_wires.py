@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ from moebius.messages import ITEM_OVERHEAD_BYTES
 from tstreams import protocol
 from tstreams.client.rules.link import Link
 from tstreams.client.rules.ticket import AnyOf, Steps, Ticket
+from tstreams.core.records import Filled, ItemsSent
 from tstreams.core.shard import Shard
 from tstreams.errors import Error
 from tstreams.items import check
@@ -30,7 +31,9 @@ class Asked:
         self.shard, _, self.name = command.rpartition(":")
         kind = getattr(protocol, self.name)
         self.message: Any = msgspec.msgpack.decode(parts[0], type=kind)
-        self.batch = parts[1] if len(parts) > 1 else None
+        brings = self.name == "Commit"
+        self.batch = parts[1] if len(parts) > 1 and not brings else None
+        self.brought = parts[1:] if brings else ()
         self.one_way = one_way
         self.timeout: float | None = -1
         self.credit = 0
@@ -99,6 +102,8 @@ class ShardWire:
         self.held: deque[Asked] = deque()
         self.hold: set[str] = set()
         self.log: list[str] = []
+        self.counts: Counter[int] = Counter()
+        """Items that came, by transaction; instant ones are not in it."""
 
     def begin(self, sink: Any, command: str, parts: Any, **options: Any) -> Any:
         asked = Asked(sink, command, parts, options.get("one_way", False))
@@ -136,7 +141,12 @@ class ShardWire:
                 self.shard.keep_alive(self.now_ms, asked.message)
                 return Done()
         items = 0 if asked.batch is None else check(asked.batch)
-        return self.shard.handle(self.now_ms, asked.message, items)[1]
+        brought = [check(batch) for batch in asked.brought]
+        records, reply = self.shard.handle(self.now_ms, asked.message, items, brought)
+        for record in records:
+            if isinstance(record, Filled | ItemsSent):
+                self.counts[record.transaction] += record.count
+        return reply
 
 
 def link_to(wire: Any) -> Link:

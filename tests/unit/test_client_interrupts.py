@@ -79,7 +79,7 @@ def test_an_interrupted_sender_passes_its_turn_on() -> None:
 
 def test_a_batch_that_nobody_waited_for_is_waited_for_by_the_checkpoint() -> None:
     script, draft, producer = scripted()
-    draft.add(b"x")
+    draft.add(b"x" * SEND_BATCH_BYTES)
     interrupted = Waiting(checkpoint(producer, draft))
     interrupted.interrupt()
     assert draft.state is OPENED
@@ -109,8 +109,6 @@ def interrupted_commit() -> tuple[Script, Draft, Producer]:
     script, draft, producer = scripted()
     draft.add(b"x")
     waiting = Waiting(checkpoint(producer, draft))
-    script.take("SendItems").answer(Done())
-    waiting.go_on()
     assert script.names == ["Commit"]
     waiting.interrupt()
     assert isinstance(waiting.error, KeyboardInterrupt)

@@ -16,8 +16,13 @@ from tstreams.client.rules.partitioning import Partitioner
 from tstreams.client.rules.producer import InstantSink, Producer, open_producer
 from tstreams.client.rules.streams import create_stream, delete_stream
 from tstreams.errors import Expired, Fenced, InvalidState, Timeout, TooLarge, Unavailable
-from tstreams.items import Codec, read
-from tstreams.limits import FRAME_BYTES_MAX, ITEM_BYTES_MAX, SEND_BATCH_BYTES
+from tstreams.items import Codec, Items, read
+from tstreams.limits import (
+    COMMIT_BROUGHT_MAX,
+    FRAME_BYTES_MAX,
+    ITEM_BYTES_MAX,
+    SEND_BATCH_BYTES,
+)
 from tstreams.model import Stream, TransactionState
 from tstreams.protocol import AgentOpened, Done, SessionOpened, StreamInfo
 
@@ -51,13 +56,134 @@ def checkpoint(producer: Producer, draft: Draft) -> Any:
     yield from producer.commit_one(draft)
 
 
-# Checkpoints wait for their data.
+LARGE = b"x" * SEND_BATCH_BYTES
+"""What is sent before the checkpoint, and does not come along with it."""
+
+
+# Checkpoints wait for their data, or bring it along.
+
+
+def test_what_is_small_comes_along_with_the_checkpoint(wire: ShardWire, producer: Producer) -> None:
+    draft = opened(producer, 0, b"x", b"y")
+    run(checkpoint(producer, draft))
+    assert wire.log[-2:] == ["OpenTransaction", "Commit"]
+    assert draft.state is CHECKPOINTED
+    assert wire.counts == {draft.id: 2}
+    window = producer.agent.session.link.window
+    assert (window.bytes, window.requests) == (0, 0)
+
+
+def test_the_last_items_come_along_after_those_that_were_sent(
+    wire: ShardWire, producer: Producer
+) -> None:
+    draft = opened(producer, 0, LARGE)
+    run(draft.flush())
+    draft.add(b"y")
+    run(checkpoint(producer, draft))
+    assert wire.log[-3:] == ["OpenTransaction", "SendItems", "Commit"]
+    assert wire.counts == {draft.id: 2}
+
+
+def test_of_many_transactions_the_first_come_along(wire: ShardWire, producer: Producer) -> None:
+    drafts = [opened(producer, 0, b"x") for _ in range(COMMIT_BROUGHT_MAX + 3)]
+    wire.log.clear()
+    run(producer.checkpoint())
+    assert wire.log == ["SendItems"] * 3 + ["Commit"]
+    assert {draft.state for draft in drafts} == {CHECKPOINTED}
+    window = producer.agent.session.link.window
+    assert (window.bytes, window.requests) == (0, 0)
+
+
+def test_what_was_to_come_along_goes_before_what_is_added_later() -> None:
+    script, draft, producer = scripted()
+    draft.add(b"x")
+    producer.turns.taken = True
+    interrupted = Waiting(checkpoint(producer, draft))
+    interrupted.interrupt()
+    producer.turns.taken = False
+    assert script.names == []
+    draft.add(b"y")
+    waiting = Waiting(checkpoint(producer, draft))
+    batches = []
+    for _ in range(2):
+        asked = script.take("SendItems")
+        batches.append(list(Items(asked.batch)))
+        asked.answer(Done())
+    waiting.go_on()
+    script.take("Commit").answer(Done())
+    waiting.go_on()
+    assert batches == [[b"x"], [b"y"]]
+    assert draft.state is CHECKPOINTED
+
+
+def test_a_cancel_gives_back_the_room_of_what_was_to_come_along() -> None:
+    script, draft, producer = scripted()
+    draft.add(b"x")
+    producer.turns.taken = True
+    Waiting(checkpoint(producer, draft)).interrupt()
+    window = producer.agent.session.link.window
+    assert window.bytes > 0
+    producer.turns.taken = False
+    cancelling = Waiting(producer.cancel_one(draft))
+    script.take("CancelTransactions").answer(Done())
+    cancelling.go_on()
+    assert (draft.state, window.bytes, window.requests) == (CANCELLED, 0, 0)
+
+
+# Transactions that their checkpoint opens.
+
+
+def test_one_that_its_checkpoint_opens_needs_one_request(
+    wire: ShardWire, producer: Producer
+) -> None:
+    draft = producer.begin(2)
+    draft.add(b"x")
+    wire.log.clear()
+    run(producer.checkpoint())
+    assert wire.log == ["Commit"]
+    assert draft.state is CHECKPOINTED
+    assert list(wire.counts.values()) == [1]
+
+
+def test_one_that_grows_is_opened_before(wire: ShardWire, producer: Producer) -> None:
+    draft = producer.begin(2)
+    draft.add(LARGE)
+    wire.log.clear()
+    run(producer.checkpoint())
+    assert wire.log == ["OpenTransaction", "SendItems", "Commit"]
+    assert wire.counts == {draft.id: 1}
+
+
+def test_one_that_was_never_opened_is_cancelled_without_a_word(
+    wire: ShardWire, producer: Producer
+) -> None:
+    draft, empty = producer.begin(2), producer.begin(3)
+    draft.add(b"x")
+    wire.log.clear()
+    run(producer.cancel())
+    assert (wire.log, draft.state, empty.state) == ([], CANCELLED, CANCELLED)
+
+
+def test_one_in_doubt_is_not_sent_again() -> None:
+    """It has no id by which the server would know it: both might come to be."""
+    script, _, producer = scripted()
+    draft = producer.begin(0)
+    draft.add(b"x")
+    waiting = Waiting(checkpoint(producer, draft))
+    script.take("Commit").fail("deadline_exceeded", "no answer")
+    waiting.go_on()
+    assert isinstance(waiting.error, Unavailable)
+    with pytest.raises(InvalidState):
+        draft.add(b"y")
+    again = Waiting(producer.checkpoint())
+    assert script.take("Commit").message.brought == []
+    assert not again.ended
 
 
 def test_a_checkpoint_is_sent_after_its_data_has_arrived(
     wire: ShardWire, producer: Producer
 ) -> None:
-    draft = opened(producer, 0, b"x")
+    draft = opened(producer, 0, LARGE)
     wire.hold = {"SendItems"}
     waiting = Waiting(checkpoint(producer, draft))
     assert [it.name for it in wire.held] == ["SendItems"]
@@ -71,7 +197,7 @@ def test_a_checkpoint_is_sent_after_its_data_has_arrived(
 
 def test_nothing_is_checkpointed_if_its_data_did_not_arrive() -> None:
     script, draft, producer = scripted()
-    draft.add(b"x")
+    draft.add(LARGE)
     waiting = Waiting(checkpoint(producer, draft))
     script.take("SendItems").fail("unavailable", "the disk is full")
     waiting.go_on()
@@ -105,7 +231,7 @@ def scripted() -> tuple[Script, Draft, Producer]:
 def test_what_comes_after_a_checkpoint_waits_for_its_turn(
     wire: ShardWire, producer: Producer
 ) -> None:
-    draft = opened(producer, 0, b"x")
+    draft = opened(producer, 0, LARGE)
     wire.hold = {"SendItems"}
     checkpointing = Waiting(checkpoint(producer, draft))
     sink = InstantSink(Future())
@@ -239,7 +365,7 @@ def test_an_abandoned_transaction_is_cancelled_however_long_it_takes() -> None:
 
 
 def test_closing_waits_for_what_was_submitted(wire: ShardWire, producer: Producer) -> None:
-    draft, left = opened(producer, 0, b"x"), opened(producer, 1)
+    draft, left = opened(producer, 0, LARGE), opened(producer, 1)
     wire.hold = {"SendItems"}
     checkpointing = Waiting(checkpoint(producer, draft))
     closing = Waiting(producer.close())

@@ -10,9 +10,10 @@ from tstreams.client.rules.agent import Agent
 from tstreams.client.rules.handling import Handling
 from tstreams.client.rules.session import Session
 from tstreams.client.rules.subscriber import Run, Subscriber
-from tstreams.errors import Fenced, NotFound
+from tstreams.client.rules.ticket import AnyOf
+from tstreams.errors import Fenced, InvalidState, NotFound
 from tstreams.limits import SUBSCRIBER_WINDOW_BYTES
-from tstreams.protocol import AgentOpened, Fetched, FetchedTransaction, StreamInfo
+from tstreams.protocol import AgentOpened, Done, Fetched, FetchedTransaction, StreamInfo
 
 from .client_wires import Asked, Script, Waiting, link_to
 
@@ -26,7 +27,7 @@ class Bench:
         info = StreamInfo(7, "clicks", 3, 1000, "", None)
         agent = Agent(session, "reader", "s1", AgentOpened(5, info))
         self.rules = Subscriber(agent, [(0, 1, None), (1, 1, None), (2, 1, None)], engines)
-        self.rules.start()
+        assert Waiting(self.rules.start()).ended
         assert self.rules.try_take() is None
         self.feed = self.script.take("Subscribe")
 
@@ -255,3 +256,70 @@ def test_what_the_server_says_must_make_sense(bench: Bench) -> None:
     waiting = Waiting(bench.rules.take())
     assert "cannot be read" in str(waiting.error)
     assert bench.feed in bench.script.cancelled
+
+
+# Interrupted.
+
+
+def test_an_engine_that_is_interrupted_passes_on_what_it_was_woken_for(bench: Bench) -> None:
+    one, two = Waiting(bench.rules.take()), Waiting(bench.rules.take())
+    bench.push((0, 10))
+    one.interrupt()
+    assert isinstance(two.target, AnyOf)
+    assert two.target.tickets[0].ended
+    two.go_on()
+    assert two.result.id == 10
+
+
+def test_an_engine_that_is_interrupted_leaves_no_place_in_the_line(bench: Bench) -> None:
+    one, two = Waiting(bench.rules.take()), Waiting(bench.rules.take())
+    one.interrupt()
+    bench.push((0, 10))
+    two.go_on()
+    assert two.result.id == 10
+
+
+def test_if_one_engine_ends_all_do(bench: Bench) -> None:
+    one, two = Waiting(bench.rules.take()), Waiting(bench.rules.take())
+    one.interrupt()
+    bench.rules.engine_ended()
+    assert bench.rules.run is Run.STOPPING
+    two.go_on()
+    assert (two.ended, two.result, two.error) == (True, None, None)
+    bench.rules.engine_ended()
+    assert Waiting(bench.rules.stop()).error is None, "it had to stop by itself"
+    assert isinstance(Waiting(bench.rules.stop()).error, InvalidState)
+
+
+def test_a_checkpoint_is_noted_also_if_nobody_waits_for_it(bench: Bench) -> None:
+    bench.push((0, 10), (0, 11))
+    bench.took()
+    Waiting(bench.rules.checkpoint()).interrupt()
+    bench.took()
+    later = Waiting(bench.rules.checkpoint())
+    assert bench.script.names == ["Commit"], "one after the other, also if nobody waits"
+    bench.script.take("Commit").answer(Done())
+    later.go_on()
+    positions = bench.script.take("Commit").message.positions
+    assert [(it.partition, it.transaction) for it in positions] == [(0, 11)]
+
+
+def test_a_start_waits_for_what_an_interrupted_checkpoint_says(bench: Bench) -> None:
+    """A group may have covered a call that then failed: it must not come again."""
+    bench.push((0, 10))
+    handling = bench.take()
+    marks, _ = bench.rules.look(handling)
+    assert Waiting(bench.rules.saving.enter()).ended
+    bench.rules.failed(handling, KeyboardInterrupt())
+    for _ in range(2):
+        bench.rules.engine_ended()
+    starting = Waiting(bench.rules.start())
+    assert not starting.ended
+    bench.rules.saved(marks)
+    bench.rules.saving.leave()
+    starting.go_on()
+    assert starting.ended
+    assert bench.rules.try_take() is None
+    bench.again()
+    assert bench.wants()[0] == 11
+    assert bench.rules.position(0) == 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tstreams.core.facts import Agent, OpenTransactionState, Session, StreamState
-from tstreams.core.records import AnyRecord, decode_record, encode_record
+from tstreams.core.records import (
+    AnyRecord,
+    Committed,
+    Filled,
+    ItemsSent,
+    decode_record,
+    encode_record,
+)
 from tstreams.core.shard import Shard
 from tstreams.errors import (
     AlreadyExists,
@@ -28,6 +35,7 @@ from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
     AgentOpened,
     AlterStream,
+    Brought,
     CancelTransactions,
     CloseAgent,
     Commit,
@@ -60,6 +68,9 @@ class NoFacts:
     def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
         return None
 
+    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
+        return None
+
     def open_transactions(self) -> Iterable[OpenTransactionState]:
         return []
 
@@ -80,12 +91,12 @@ class Client:
         self.session = reply.session
         self.sequence = 0
 
-    def ask(self, kind: type, *fields: Any, items: int = 0) -> Any:
+    def ask(self, kind: type, *fields: Any, items: int = 0, brought: Sequence[int] = ()) -> Any:
         self.sequence += 1
         request = kind(self.session, self.sequence, 0, *fields)
-        record, reply = self.shard.handle(self.now_ms, request, items)
-        assert record is not None
-        self.log.append(record)
+        records, reply = self.shard.handle(self.now_ms, request, items, brought)
+        assert records
+        self.log += records
         return reply
 
     def create(self, name: str = "clicks", partitions: int = 2) -> StreamInfo:
@@ -211,6 +222,68 @@ def test_an_empty_checkpoint_cancels(client: Client) -> None:
     assert (record.transactions, record.empty) == ([full], [empty])  # type: ignore[union-attr]
 
 
+def test_a_commit_may_say_where_the_one_before_it_has_left_the_reader(client: Client) -> None:
+    reader = client.agent("r", kind="reader")
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 5, 0), ReadPosition(reader, 1, 7)])
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 6, 5)])
+    for after in (0, 5, 7):
+        moves = [ReadPosition(reader, 1, 8, 7), ReadPosition(reader, 0, 9, after)]
+        with pytest.raises(InvalidState, match="stands at 6 in partition 0"):
+            client.ask(Commit, [reader], [], moves)
+    again = Client(client.shard).agent("r", kind="reader")
+    client.ask(Commit, [again], [], [ReadPosition(again, 0, 10, 6), ReadPosition(again, 1, 8, 7)])
+
+
+def test_a_commit_brings_batches_along(client: Client) -> None:
+    producer, other = client.agent(), client.agent("p2")
+    open_one = client.open(producer)
+    brought = [Brought(producer, 0, open_one), Brought(other, 1), Brought(producer, 1)]
+    client.ask(Commit, [producer, other], [open_one], [], brought, brought=[2, 3, 4])
+    sent, first, second, committed = client.log[-4:]
+    assert isinstance(sent, ItemsSent)
+    assert (sent.transaction, sent.count) == (open_one, 2)
+    assert isinstance(first, Filled)
+    assert isinstance(second, Filled)
+    assert (first.partition, first.agent, first.count) == (1, other, 3)
+    assert (second.partition, second.agent, second.count) == (1, producer, 4)
+    assert isinstance(committed, Committed)
+    assert committed.transactions == [open_one, first.transaction, second.transaction]
+    assert open_one < first.transaction < second.transaction
+    assert client.frontier(0) is client.frontier(1) is None
+    assert not client.shard.state.open
+    assert client.open(producer) > second.transaction
+
+
+def test_a_commit_that_brings_nonsense_changes_nothing(client: Client) -> None:
+    producer, reader = client.agent(), client.agent("r", kind="reader")
+    mine, theirs = client.open(producer), client.open(client.agent("p2"))
+    members, position = [producer, reader], ReadPosition(reader, 0, 5)
+    for brought, counts, error in (
+        ([Brought(producer, 0, theirs)], [1], BadRequest),  # it is not in the commit
+        ([Brought(producer, 0, mine), Brought(producer, 0, mine)], [1, 1], BadRequest),
+        ([Brought(reader, 0)], [1], BadRequest),
+        ([Brought(producer, 2)], [1], BadRequest),
+        ([Brought(producer, 0)], [0], BadRequest),
+        ([Brought(producer, 0, mine)], [0], BadRequest),  # it ends in the middle of an item
+        ([Brought(producer, 0), Brought(producer + 100, 0)], [1, 1], BadRequest),
+    ):
+        before = list(client.log)
+        with pytest.raises(error):
+            client.ask(Commit, members, [mine], [position], brought, brought=counts)
+        assert client.log == before
+        assert client.frontier() == mine
+    client.ask(Commit, members, [mine], [position], [Brought(producer, 1)], brought=[1])
+
+
+def test_a_commit_of_somebody_fenced_brings_nothing(client: Client) -> None:
+    producer, reader = client.agent(), client.agent("r", kind="reader")
+    Client(client.shard).agent("r", kind="reader")
+    last_id = client.shard.state.last_id
+    with pytest.raises(Fenced):
+        client.ask(Commit, [producer, reader], [], [], [Brought(producer, 0)], brought=[1])
+    assert client.shard.state.last_id == last_id
+
+
 def test_a_commit_is_all_or_nothing(client: Client) -> None:
     producer, reader = client.agent(), client.agent("r", kind="reader")
     good, late = client.open(producer), client.open(producer, lease_ms=500)
@@ -261,10 +334,10 @@ def test_a_repeated_request_takes_effect_once(client: Client) -> None:
     producer = client.agent()
     client.sequence += 1
     request = Instant(client.session, client.sequence, 0, producer, 0)
-    record, reply = client.shard.handle(client.now_ms, request, 1)
-    assert record is not None
+    records, reply = client.shard.handle(client.now_ms, request, 1)
+    assert len(records) == 1
     for _ in range(3):
-        assert client.shard.handle(client.now_ms + 5000, request, 1) == (None, reply)
+        assert client.shard.handle(client.now_ms + 5000, request, 1) == ((), reply)
 
 
 def test_a_repeated_failure_fails_again(client: Client) -> None:

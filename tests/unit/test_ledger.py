@@ -139,6 +139,25 @@ def test_a_failed_sync_stops_the_log_for_good() -> None:
     assert contents(LocalLog(folder))[0] == b"safe"
 
 
+def test_without_fsync_groups_are_synced_when_asked_and_when_a_ledger_ends() -> None:
+    found = set()
+    for seed in range(20):
+        folder = SimulatedFolder()
+        log = LocalLog(folder, fsync=False)
+        log.take_over(1, 0)
+        log.append([[b"before the end of a ledger"]], 0)
+        log.roll(0)
+        log.append([[b"asked for"]], 0)
+        log.sync()
+        log.append([[b"left to the system"]], 0)
+        assert len(contents(log)) == 3
+        folder.lose_power(seed)
+        found.add(tuple(contents(LocalLog(folder))))
+    safe = (b"before the end of a ledger", b"asked for")
+    assert safe in found, "what is left to the system may be lost"
+    assert {it[:2] for it in found} == {safe}
+
+
 def test_a_full_disk_is_told_before_anything_is_written() -> None:
     folder = SimulatedFolder()
     log = LocalLog(folder, ledger_bytes=1024)

@@ -17,4 +17,20 @@ class ClientStatistics:
     bytes_under_way: int
     """Item batches that have not been answered."""
     agents: int
-    """Producers and consumers that are open."""
+    """Producers, consumers and subscribers that are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStatistics:
+    """What a subscriber is doing."""
+
+    queued: int
+    """Transactions that are here and wait for an engine."""
+    queued_bytes: int
+    """What the server has sent ahead: bounded by the window."""
+    at_work: int
+    """Callbacks under way."""
+    returned: int
+    """Callbacks that have returned since it was made."""
+    failed_partitions: int
+    """Partitions that a callback's exception has stopped."""

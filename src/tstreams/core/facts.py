@@ -89,6 +89,9 @@ class Facts(Protocol):
     def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
         """The agent that holds a name."""
 
+    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
+        """What a reader has checkpointed in a partition."""
+
     def open_transactions(self) -> Iterable[OpenTransactionState]:
         """All that were open, in the order of their ids."""
 

@@ -148,7 +148,20 @@ class Moved(Record, frozen=True, tag=14):
     number: int
 
 
-class Staged(Record, frozen=True, tag=15):
+class Filled(Record, frozen=True, tag=15):
+    """A transaction was opened with its only batch, which follows.
+
+    The commit that makes it visible is in the same group of the log, so there is never one without it.
+    """
+
+    transaction: int
+    stream: int
+    partition: int
+    agent: int
+    count: int
+
+
+class Staged(Record, frozen=True, tag=16):
     """Open transactions passed from their producer to a step of a job."""
 
     job: str
@@ -157,7 +170,7 @@ class Staged(Record, frozen=True, tag=15):
     transactions: list[int]
 
 
-class StepCommitted(Record, frozen=True, tag=16):
+class StepCommitted(Record, frozen=True, tag=17):
     """What a step of a job had staged became visible, all at once.
 
     `empty` and `dropped` ended without it: they had no items, or belonged to other attempts. `replaced`
@@ -189,6 +202,7 @@ AnyRecord: TypeAlias = (
     | Committed
     | Ended
     | Moved
+    | Filled
     | Staged
     | StepCommitted
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import (
@@ -44,6 +44,7 @@ from ..protocol import (
     OpenAgent,
     OpenTransaction,
     PurgeStream,
+    ReadPosition,
     Reply,
     SendItems,
     StreamInfo,
@@ -55,6 +56,7 @@ from .records import (
     AnyRecord,
     Committed,
     Ended,
+    Filled,
     InstantMade,
     ItemsSent,
     Opened,
@@ -95,6 +97,39 @@ class Rules:
     def decide(self, now_ms: int, request: Change, items: int) -> AnyRecord:
         """The record that a request leads to; the typed error if it is refused."""
         return self._by_type[type(request)](now_ms, request, items)
+
+    def decide_commit(
+        self, now_ms: int, request: Commit, counts: Sequence[int]
+    ) -> tuple[AnyRecord, ...]:
+        """The records of a commit that brings batches along: one for each of them, and the commit itself.
+
+        Until its own record nothing of it is visible. They must get into one group of the log.
+        """
+        agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
+        brought: list[AnyRecord] = []
+        filled: dict[int, bool] = {}
+        new: list[int] = []
+        next_id = self._state.next_id(now_ms)
+        for it, count in zip(request.brought, counts, strict=True):
+            agent = agents.get(it.agent)
+            if agent is None:
+                raise BadRequest(
+                    f"agent {it.agent} brought a batch, and is no member of the commit"
+                )
+            if it.transaction:
+                if it.transaction not in request.transactions or it.transaction in filled:
+                    raise BadRequest(
+                        f"transaction {it.transaction}: a commit brings its last batch, and only one"
+                    )
+                brought.append(self._items_sent(now_ms, agent, it.transaction, count, (0, 0)))
+                filled[it.transaction] = count > 0
+                continue
+            self._producer(it.agent, it.partition)
+            if count == 0:
+                raise BadRequest("a transaction that comes with a commit holds whole items")
+            new.append(next_id + len(new))
+            brought.append(Filled(0, 0, new[-1], agent.stream, it.partition, agent.id, count))
+        return (*brought, self._committed(now_ms, request, filled, new))
 
     def reply_to(self, record: AnyRecord) -> Reply:
         """What the client is told once this record, just applied, is durable."""
@@ -200,22 +235,21 @@ class Rules:
 
     def _send_items(self, now_ms: int, request: SendItems, items: int) -> AnyRecord:
         agent = self.agent(request.agent)
-        transaction = self.open_transaction(now_ms, request.transaction)
+        number = (request.session, request.sequence)
+        return self._items_sent(now_ms, agent, request.transaction, items, number)
+
+    def _items_sent(
+        self, now_ms: int, agent: Agent, transaction_id: int, items: int, number: tuple[int, int]
+    ) -> AnyRecord:
+        transaction = self.open_transaction(now_ms, transaction_id)
         if transaction.agent != agent.id:
-            raise BadRequest(f"transaction {request.transaction} belongs to another producer")
+            raise BadRequest(f"transaction {transaction_id} belongs to another producer")
         if transaction.batches >= TRANSACTION_BATCHES_MAX:
             raise TooLarge(
-                f"transaction {request.transaction} has {TRANSACTION_BATCHES_MAX} batches already: "
+                f"transaction {transaction_id} has {TRANSACTION_BATCHES_MAX} batches already: "
                 "send more items at a time"
             )
-        return ItemsSent(
-            request.session,
-            request.sequence,
-            transaction.id,
-            transaction.stream,
-            transaction.partition,
-            items,
-        )
+        return ItemsSent(*number, transaction.id, transaction.stream, transaction.partition, items)
 
     def _instant(self, now_ms: int, request: Instant, items: int) -> AnyRecord:
         agent = self._producer(request.agent, request.partition)
@@ -231,16 +265,25 @@ class Rules:
         )
 
     def _commit(self, now_ms: int, request: Commit, items: int) -> AnyRecord:
-        self.check_members(request.agents, request.transactions, len(request.positions))
+        return self._committed(now_ms, request, {}, [])
+
+    def _committed(
+        self, now_ms: int, request: Commit, filled: dict[int, bool], new: list[int]
+    ) -> Committed:
+        """A commit of what was sent before, of what it brings along (`filled`: and whether that ends with a
+        whole item) and of the transactions that are `new` with it."""
+        others = len(request.positions) + len(new)
+        self.check_members(request.agents, request.transactions, others)
         agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
         full: list[int] = []
         empty: list[int] = []
         for transaction in self._mine(now_ms, agents, request.transactions):
-            if transaction.unfinished:
+            if not filled.get(transaction.id, not transaction.unfinished):
                 raise BadRequest(
                     f"transaction {transaction.id} ends in the middle of an item: send its other pieces"
                 )
-            (full if transaction.batches else empty).append(transaction.id)
+            is_full = transaction.batches or transaction.id in filled
+            (full if is_full else empty).append(transaction.id)
         for agent in agents.values():
             self._check_stream(agent)
         positions = []
@@ -249,8 +292,9 @@ class Rules:
             if reader is None or reader.kind != READER:
                 raise BadRequest("a position in a commit belongs to a reader that is a member")
             self._check_partition(reader.stream, position.partition)
+            self._check_after(reader, position)
             positions.append((reader.stream, reader.name, position.partition, position.transaction))
-        return Committed(request.session, request.sequence, full, empty, positions)
+        return Committed(request.session, request.sequence, full + new, empty, positions)
 
     def _cancel(self, now_ms: int, request: CancelTransactions, items: int) -> AnyRecord:
         self.check_members(request.agents, request.transactions, 0)
@@ -291,6 +335,16 @@ class Rules:
             self._state.stream(agent.stream)
         except NotFound:
             raise NotFound(f"agent {agent.id}: its stream has been deleted") from None
+
+    def _check_after(self, reader: Agent, position: ReadPosition) -> None:
+        if position.after is None:
+            return
+        stands_at = self._state.position(reader.stream, reader.name, position.partition)
+        if stands_at != position.after:
+            raise InvalidState(
+                f"agent {reader.id} stands at {stands_at} in partition {position.partition}, not at "
+                f"{position.after}: a commit before this one did not take effect"
+            )
 
     def _producer(self, agent_id: int, partition: int) -> Agent:
         agent = self.agent(agent_id)

@@ -7,9 +7,11 @@ restart. Both lead to the same state, because `handle` changes it through `apply
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import Error, InvalidState, TooLarge
 from ..limits import SESSION_REPLIES_MAX, SESSION_TTL_MS, SESSIONS_MAX
-from ..protocol import Change, KeepAlive, Reply, SessionOpened
+from ..protocol import Change, Commit, KeepAlive, Reply, SessionOpened
 from .facts import Facts, Session
 from .records import AnyRecord, Ended, SessionBegun, SessionsEnded
 from .rules import Rules
@@ -32,17 +34,19 @@ class Shard:
         self._sessions_due_ms = 0
 
     def handle(
-        self, now_ms: int, request: Change, items: int = 0
-    ) -> tuple[AnyRecord | None, Reply]:
-        """A request that changes something; `items` is the number of items that came with it.
+        self, now_ms: int, request: Change, items: int = 0, brought: Sequence[int] = ()
+    ) -> tuple[tuple[AnyRecord, ...], Reply]:
+        """A request that changes something; `items` is the number of items that came with it, and
+        `brought` those of each batch that came with a commit.
 
-        The record to be made durable (None: this request took effect before) and the reply to be sent
-        then. Raises the typed error that the client gets; nothing has changed then.
+        The records to be made durable, as one group (none: this request took effect before), and the
+        reply to be sent then. Batches belong to the first of the records, in their order. Raises the
+        typed error that the client gets; nothing has changed then.
         """
         session = self._session(now_ms, request.session, request.acked)
         sequence = request.sequence
         if sequence <= session.last:
-            return None, _repeated(session, sequence)
+            return (), _repeated(session, sequence)
         if len(session.replies) >= SESSION_REPLIES_MAX:
             raise TooLarge(
                 f"{SESSION_REPLIES_MAX} answers are not acknowledged: say with each request which "
@@ -50,13 +54,18 @@ class Shard:
             )
         session.last = sequence
         try:
-            record = self._rules.decide(now_ms, request, items)
+            if brought:
+                assert isinstance(request, Commit)
+                records = self._rules.decide_commit(now_ms, request, brought)
+            else:
+                records = (self._rules.decide(now_ms, request, items),)
         except Error as error:
             session.replies[sequence] = error
             raise
-        self.apply(now_ms, record)
-        reply = session.replies[sequence] = self._rules.reply_to(record)
-        return record, reply
+        for record in records:
+            self.apply(now_ms, record)
+        reply = session.replies[sequence] = self._rules.reply_to(records[-1])
+        return records, reply
 
     def apply(self, now_ms: int, record: AnyRecord) -> None:
         """Let a record take effect: one just decided on, or one read from the log."""

@@ -44,6 +44,7 @@ class State:
         self._names: dict[str, int | None] = {}
         self._agents: dict[int, Agent | None] = {}
         self._holders: dict[tuple[str, int, str], int | None] = {}
+        self._positions: dict[tuple[int, str, int], int] = {}
         self._open_of_agent: dict[int, set[int]] = {}
         self._staged: dict[str, set[int]] = {}
         self._last_steps: dict[str, int] = {}
@@ -137,6 +138,17 @@ class State:
             if self._holders.get(key) == agent_id:
                 self._holders[key] = None
 
+    def position(self, stream_id: int, reader: str, partition: int) -> int:
+        """What a reader has checkpointed in a partition, or 0."""
+        key = (stream_id, reader, partition)
+        if key not in self._positions:
+            self._positions[key] = self._facts.position(*key) or 0
+        return self._positions[key]
+
+    def move(self, stream_id: int, reader: str, partition: int, transaction: int) -> None:
+        """A reader has checkpointed where it stands."""
+        self._positions[stream_id, reader, partition] = transaction
+
     def evict(self) -> None:
         """The index has caught up: what it knows need not be kept here."""
         if len(self._streams) > STREAMS_CACHED_MAX:
@@ -150,6 +162,8 @@ class State:
             }
             self._holders.clear()
         self._last_steps.clear()
+        if len(self._positions) > STREAMS_CACHED_MAX:
+            self._positions.clear()
         while len(self.ended) > ENDED_KEPT_MAX:
             self.ended.popitem(last=False)
 
@@ -175,13 +189,17 @@ class State:
 
     def hold(self, transaction: OpenTransactionState, now_ms: int) -> None:
         """A transaction is open from now on."""
+        self.place(transaction)
+        self._extend(transaction, now_ms)
+        heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
+
+    def place(self, transaction: OpenTransactionState) -> None:
+        """A transaction is open, without a lease: only until the next record."""
         assert transaction.id not in self.open
         self.open[transaction.id] = transaction
         key = (transaction.stream, transaction.partition)
         self.heads.setdefault(key, OrderedDict())[transaction.id] = None
         self._own(transaction)
-        self._extend(transaction, now_ms)
-        heapq.heappush(self._leases, (transaction.expires_at_ms, transaction.id))
 
     def _extend(self, transaction: OpenTransactionState, now_ms: int) -> None:
         """Its lease begins anew, but its data would not outlive the stream's ttl."""

@@ -14,6 +14,7 @@ from .records import (
     AnyRecord,
     Committed,
     Ended,
+    Filled,
     InstantMade,
     ItemsSent,
     Moved,
@@ -53,6 +54,7 @@ class Transitions:
             Committed: self._committed,
             Ended: self._ended,
             Moved: self._moved,
+            Filled: self._filled,
             Staged: self._staged,
             StepCommitted: self._step_committed,
         }
@@ -131,6 +133,14 @@ class Transitions:
         transaction.batches += 1
         transaction.unfinished = record.count == 0
 
+    def _filled(self, now_ms: int, record: Filled) -> None:
+        self._give_out(record.transaction)
+        transaction = OpenTransactionState(
+            record.transaction, record.stream, record.partition, record.agent, 0
+        )
+        transaction.items, transaction.batches = record.count, 1
+        self._state.place(transaction)
+
     def _instant_made(self, now_ms: int, record: InstantMade) -> None:
         self._give_out(record.transaction)
         self._state.stirred.add((record.stream, record.partition))
@@ -138,6 +148,8 @@ class Transitions:
     def _committed(self, now_ms: int, record: Committed) -> None:
         self._release(record.transactions, InvalidState)
         self._release(record.empty, InvalidState)
+        for position in record.positions:
+            self._state.move(*position)
 
     def _ended(self, now_ms: int, record: Ended) -> None:
         self._release(record.transactions, Expired if record.expired else InvalidState)

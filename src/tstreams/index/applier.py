@@ -13,6 +13,7 @@ from ..core.records import (
     AnyRecord,
     Committed,
     Ended,
+    Filled,
     InstantMade,
     ItemsSent,
     Moved,
@@ -55,12 +56,14 @@ class _Open:
     partition: int
     items: int = 0
     places: list[Place] = field(default_factory=list)
+    stored: bool = True
+    """Whether it has O and D keys: one that is committed in the group in which it began has none."""
 
 
 class Applier:
     """Turns records into changes of the index.
 
-    Invariant: `_open` holds exactly what the O and D keys say. What a record needs of the index is read
+    Invariant: between two groups `_open` holds exactly what the O and D keys say. What a record needs of the index is read
     from the database, and from `_changed` where this batch has changed it.
     """
 
@@ -91,6 +94,7 @@ class Applier:
             Committed: self._committed,
             Ended: self._ended,
             Moved: self._moved,
+            Filled: self._filled,
             Staged: self._staged,
             StepCommitted: self._step_committed,
         }
@@ -281,6 +285,12 @@ class Applier:
         transaction.items += record.count
         self._live.add(position, size)
 
+    def _filled(self, record: Filled, position: int, size: int) -> None:
+        places = [Place(position, size)]
+        it = _Open(record.stream, record.partition, record.count, places, stored=False)
+        self._open[record.transaction] = it
+        self._live.add(position, size)
+
     def _committed(self, record: Committed, position: int, size: int) -> None:
         self._show(record.transactions)
         self._drop_open(record.empty)
@@ -350,6 +360,8 @@ class Applier:
     def _close(self, transaction: int) -> _Open:
         """An open transaction is open no more."""
         it = self._open.pop(transaction)
+        if not it.stored:
+            return it
         self._delete(keys.open_key(transaction))
         if it.places:
             prefix = keys.batch_key(transaction, 0)[:9]

@@ -158,6 +158,11 @@ class IndexFacts:
                 break
         return found
 
+    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
+        """What a reader has checkpointed in a partition."""
+        value = self._store.get(keys.position_key(stream_id, reader, partition))
+        return None if value is None else int.from_bytes(value, "big")
+
     def positions(self, stream_id: int, reader: str) -> list[tuple[int, int]]:
         """(partition, transaction) that a reader has checkpointed."""
         prefix = keys.reader_prefix(stream_id, reader)

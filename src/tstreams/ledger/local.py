@@ -92,13 +92,16 @@ class LocalLog:
         applied: Position = 0,
         ledger_bytes: int = LEDGER_BYTES,
         ledger_age_ms: int = LEDGER_AGE_MS,
+        fsync: bool = True,
     ) -> None:
         """Open the log. `applied` is the end of what an index has taken from it already: that much
-        must be there, and the end is looked for from there on."""
+        must be there, and the end is looked for from there on. Without `fsync` groups are written and not
+        synced: only `sync` and the end of a ledger do that."""
         self._folder = folder
         self._shelf = Shelf(folder)
         self._ledger_bytes = ledger_bytes
         self._ledger_age_ms = ledger_age_ms
+        self._fsync = fsync
         self._list: list[_Ledger] = []
         self._current: File | None = None
         """The file of the last ledger, if we write to it."""
@@ -218,14 +221,23 @@ class LocalLog:
                     file.truncate(max(current.size, self._prepared_bytes))
                 raise DiskFull(f"there is no room in ledger {ledger_id:x}: {error}") from error
             raise self._fail(f"writing to ledger {ledger_id:x} failed", error) from error
-        try:
-            file.sync()
-        except OSError as error:
-            raise self._fail(f"syncing ledger {ledger_id:x} failed", error) from error
+        if self._fsync:
+            self._sync(file, ledger_id)
         current.size = end
         self._written_at_ms = now_ms
         self._groups += 1
         return [position_of(ledger_id, offset) for offset in offsets]
+
+    def sync(self) -> None:
+        """Make durable what `append` has left to the system, if it does that."""
+        if not self._fsync and self._current is not None:
+            self._sync(self._current, self._list[-1].head.ledger_id)
+
+    def _sync(self, file: File, ledger_id: int) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            raise self._fail(f"syncing ledger {ledger_id:x} failed", error) from error
 
     def _is_full(self, current: _Ledger, now_ms: int) -> bool:
         if current.size <= SECTOR_BYTES:
@@ -303,6 +315,7 @@ class LocalLog:
 
     def _begin_ledger(self, epoch: int, now_ms: int) -> None:
         """Create the next ledger, and close the one before by writing its length into the new head."""
+        self.sync()
         last = self._list[-1] if self._list else None
         head = Head(
             last.head.ledger_id + 1 if last else 1,

@@ -93,6 +93,9 @@ class Log(Protocol):
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Append a group of records, durably. Their positions."""
 
+    def sync(self) -> None:
+        """Make durable what `append` did not, if the log was told to leave that to the system."""
+
     def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
         """Records of these positions and sizes; those that lie together are read together."""
 

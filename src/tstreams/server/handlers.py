@@ -9,7 +9,7 @@ from moebius import Request, Router, Strategy
 
 from ..core.rules import info_of
 from ..errors import BadRequest, Error, TooLarge
-from ..items import check
+from ..items import Buffer, check
 from ..limits import FRAME_BYTES_MAX, LIST_STREAMS_MAX
 from ..protocol import (
     AlterStream,
@@ -54,7 +54,6 @@ _CHANGES: tuple[type[Change], ...] = (
     OpenAgent,
     CloseAgent,
     OpenTransaction,
-    Commit,
     CancelTransactions,
     Stage,
     CommitStep,
@@ -70,6 +69,7 @@ class Handlers:
         self.router = Router()
         for kind in _CHANGES:
             self._register(kind.__name__, self._change(kind))
+        self._register(Commit.__name__, self._commit())
         for kind in (SendItems, Instant):
             self._register(kind.__name__, self._change_with_items(kind))
         self._register(OpenSession.__name__, self._open_session())
@@ -97,13 +97,21 @@ class Handlers:
         def handle(request: Request) -> object:
             message = read(request)
             batch = request.parts[1]
-            try:
-                if len(batch) > FRAME_BYTES_MAX:
-                    raise TooLarge(f"a batch of {len(batch)} bytes is over {FRAME_BYTES_MAX}")
-                items = check(batch)
-            except Error as error:
-                raise wire_error(error) from None
-            return shard.change(request, message, items, batch)
+            return shard.change(request, message, _count(batch), (batch,))
+
+        return handle
+
+    def _commit(self) -> Callable[[Request], object]:
+        read, shard = decoder(Commit, None), self._shard
+
+        def handle(request: Request) -> object:
+            message = read(request)
+            batches = request.parts[1:]
+            if len(batches) != len(message.brought):
+                text = f"a commit brings {len(message.brought)} batches, {len(batches)} came"
+                raise wire_error(BadRequest(text))
+            counts = [_count(batch) for batch in batches]
+            return shard.change(request, message, 0, batches, counts)
 
         return handle
 
@@ -137,7 +145,7 @@ class Handlers:
         def handle(request: Request) -> object:
             message = read(request)
             shard.check_usable()
-            return shard.subscriptions.serve(message, shard.when_settled)
+            return shard.subscriptions.serve(message, request.emit, shard.when_settled)
 
         return handle
 
@@ -170,3 +178,13 @@ class Handlers:
 
     def _fetch_last(self, request: Request, message: FetchLast) -> Any:
         return self._shard.reads.last(self._shard.clock(), message)
+
+
+def _count(batch: Buffer) -> int:
+    """The items of a batch that a client sent; refused if it is too large, or damaged."""
+    try:
+        if len(batch) > FRAME_BYTES_MAX:
+            raise TooLarge(f"a batch of {len(batch)} bytes is over {FRAME_BYTES_MAX}")
+        return check(batch)
+    except Error as error:
+        raise wire_error(error) from None

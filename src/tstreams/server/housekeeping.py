@@ -142,6 +142,7 @@ class Housekeeping:
         """Flush in a thread. What is dead now is dead in what the flush makes durable."""
         shard = self._shard
         dead, self._dead = self._dead, []
+        shard.log.sync()  # the index must not be ahead of the log after a power failure
         shard.index.reach(shard.log.end)
         applied = shard.index.applied
         shard.records_since_flush = 0

@@ -158,6 +158,10 @@ class Node:
 
     def _open_shards(self) -> None:
         config = self.config
+        if config.fsync == "never":
+            log.warning(
+                "fsync is never: a power failure or a crash of this machine loses what was acknowledged"
+            )
         for number in SHARDS:
             shard = self.shards[number] = Shard(
                 number,
@@ -166,6 +170,7 @@ class Node:
                 ledger_bytes=config.ledger_bytes,
                 ledger_age_ms=round(config.ledger_age_s * 1000),
                 cache_bytes=config.payload_cache_bytes,
+                fsync=config.fsync == "always",
             )
             self._keepers.append(Housekeeping(shard))
             log.info(

@@ -102,7 +102,9 @@ class Reads:
             self._dismiss(stream_id, number).fail(wire_error(error))
             return
         if answer is not None:
-            self._dismiss(stream_id, number).answer(answer)
+            request = self._dismiss(stream_id, number)
+            request.answer(answer)
+            request.client.flush()  # it has waited long enough
 
     def _give_up(self, stream_id: int, number: int) -> None:
         if number in self._waiters.get(stream_id, ()):

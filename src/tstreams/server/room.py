@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from ..limits import MIB
@@ -14,12 +15,18 @@ _RESERVE_SHARE = 16
 """On a small disk a sixteenth is kept free."""
 
 
+_AMPLE_BYTES = 1024 * MIB
+_TRUST_S = 0.02
+"""While so much is free beyond the reserve nobody fills it in this time: one look serves many writes."""
+
+
 class Room:
     """The free bytes of a file system."""
 
     def __init__(self, path: Path, reserve_bytes: int) -> None:
         self._path = path
         self._reserve_bytes = reserve_bytes
+        self._ample_until = 0.0
 
     def look(self) -> tuple[int, int]:
         """Bytes that are free, as far as the file system says, and bytes that are kept free."""
@@ -30,7 +37,11 @@ class Room:
 
     def fits(self, size: int) -> bool:
         """Whether so much can be written without touching the reserve."""
+        if size < _AMPLE_BYTES // 2 and time.monotonic() < self._ample_until:
+            return True
         free_bytes, reserve_bytes = self.look()
+        if free_bytes >= reserve_bytes + _AMPLE_BYTES:
+            self._ample_until = time.monotonic() + _TRUST_S
         return free_bytes >= reserve_bytes + size
 
     def has(self, size: int) -> bool:

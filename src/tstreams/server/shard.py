@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from moebius import LATER, Request
@@ -21,16 +22,14 @@ from ..errors import Error, Unavailable
 from ..index import Index, IndexFailed
 from ..items import Buffer
 from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES, LocalLog
-from ..ledger.port import DiskFull, Record
+from ..ledger.port import DiskFull, LogFailed, Record
 from ..limits import KIB, MIB, PAYLOAD_CACHE_BYTES
 from ..protocol import (
     Change,
     CreateStream,
     Done,
-    Instant,
     KeepAlive,
     OpenTransaction,
-    SendItems,
     encode,
 )
 from .payloads import Payloads
@@ -48,9 +47,13 @@ Clock = Callable[[], int]
 GROUP_BYTES_MAX = 8 * MIB
 """A group that has grown to this is written without waiting for the end of the turn."""
 
-_ADDING = frozenset({CreateStream, OpenTransaction, SendItems, Instant})
-"""What is refused while the disk is full. The others are small, readers need some of them, and some make
-room."""
+_ADDING = frozenset({CreateStream, OpenTransaction})
+"""What is refused while the disk is full, and whatever comes with a batch. The others are small, readers
+need some of them, and some make room."""
+
+_FEW_SUBSCRIPTIONS = 8
+"""Up to so many hear of something new before its writer hears that it is durable: what is sent first wakes
+its receiver, which then has the processor. Of many, the writer should not have to wait for all."""
 
 _DONE = encode(Done())
 
@@ -93,6 +96,7 @@ class Shard:
         ledger_bytes: int = LEDGER_BYTES,
         ledger_age_ms: int = LEDGER_AGE_MS,
         cache_bytes: int = PAYLOAD_CACHE_BYTES,
+        fsync: bool = True,
         schedule: Schedule | None = None,
     ) -> None:
         self.number = number
@@ -105,6 +109,7 @@ class Shard:
         self._ledger_bytes = ledger_bytes
         self._ledger_age_ms = ledger_age_ms
         self._cache_bytes = cache_bytes
+        self._fsync = fsync
         self._scheduled = False
         self._pending: list[tuple[AnyRecord, Record, Buffer | None]] = []
         self._pending_bytes = 0
@@ -128,6 +133,7 @@ class Shard:
                 applied=self.index.applied,
                 ledger_bytes=self._ledger_bytes,
                 ledger_age_ms=self._ledger_age_ms,
+                fsync=self._fsync,
             )
         except BaseException:
             self.index.store.close()
@@ -203,8 +209,9 @@ class Shard:
         self.end_waits()
         try:
             if self.failed is None and self.can_flush():
+                self.log.sync()
                 self.index.store.flush()
-        except IndexFailed as error:
+        except (IndexFailed, LogFailed) as error:
             log.warning("the log will be replayed: %s", error)
         finally:
             self.index.store.close()
@@ -213,19 +220,27 @@ class Shard:
     # Changes.
 
     def change(
-        self, request: Request, message: Change, items: int = 0, batch: Buffer | None = None
+        self,
+        request: Request,
+        message: Change,
+        items: int = 0,
+        batches: Sequence[Buffer] = (),
+        brought: Sequence[int] = (),
     ) -> object:
-        """A request that changes something, with the item batch that came with it."""
+        """A request that changes something, with the item batches that came with it: one of so many
+        `items`, or those that a commit has `brought`."""
         self.check_usable()
-        if self.full is not None and type(message) in _ADDING and self._is_new(message):
+        adds = batches or type(message) in _ADDING
+        if self.full is not None and adds and self._is_new(message):
             raise wire_error(Unavailable(self.full))
         try:
-            record, reply = self.core.handle(self.clock(), message, items)
+            records, reply = self.core.handle(self.clock(), message, items, brought)
         except Error as error:
             return self._answer(request, error)
-        if record is not None:
+        if records:
             self._touched[message.session] = self.core.state.sessions[message.session]
-            self._add(record, batch)
+            for record, batch in zip_longest(records, batches):
+                self._add(record, batch)
         return self._answer(request, encode(reply))
 
     def open_session(self, request: Request) -> object:
@@ -335,6 +350,8 @@ class Shard:
                 request.answer(answer)
             else:
                 request.fail(wire_error(answer))
+        if self.failed is None and self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
+            self._wake()
         # Now, and not after the next requests have been read: their senders wait for these answers.
         for client in {request.client for request, _ in answers}:
             client.flush()

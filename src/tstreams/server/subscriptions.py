@@ -22,9 +22,19 @@ class Subscription:
 
     Invariants: `_places` is where each partition goes on: the next id. Every partition in which something
     may be visible is in `_ready`. `_waiter` is set while the reader has room and nothing was found for it.
+
+    What becomes visible then is sent at once, with `emit`; if there is more of it, the rest goes through
+    `next`, so that others have their turn.
     """
 
-    def __init__(self, visible: Visible, clock: Callable[[], int], request: Subscribe) -> None:
+    def __init__(
+        self,
+        visible: Visible,
+        clock: Callable[[], int],
+        request: Subscribe,
+        emit: Callable[[tuple[Buffer, ...]], bool],
+    ) -> None:
+        self._emit = emit
         self._visible = visible
         self._clock = clock
         self._bytes_max = request.bytes_max
@@ -66,6 +76,7 @@ class Subscription:
         waiter = self._waiter
         if waiter is None or waiter.done():
             return
+        sent = False
         try:
             if self.agent:
                 self._visible.check_agent(self.agent)
@@ -73,12 +84,14 @@ class Subscription:
                 found = self._collect()
                 if found:
                     packed, answer = self._visible.pack_some(found)
-                    for (
-                        it
-                    ) in packed:  # what was left out, because it is damaged, must not be skipped
+                    for it in found[len(packed) :]:  # what is damaged must not be skipped
+                        self._ready[it.partition] = None
+                    for it in packed:
                         self._places[it.partition] = it.transaction + 1
-                    waiter.set_result(answer)
-                    return
+                    if sent or not self._emit(answer):
+                        waiter.set_result(answer)
+                        return
+                    sent = True
         except Error as error:
             waiter.set_exception(wire_error(error))
 
@@ -86,13 +99,13 @@ class Subscription:
         """What is visible in the partitions that are ready; those that have nothing are ready no more."""
         looked_at = list(zip(self._ready, range(SUBSCRIPTION_LOOKS_MAX), strict=False))
         wants = [Want(partition, self._places[partition]) for partition, _ in looked_at]
-        found, looked = self._visible.collect(
+        found, looked, more = self._visible.collect(
             self._clock(), self.stream, wants, self._bytes_max, len(wants)
         )
         for want in wants[:looked]:
             del self._ready[want.partition]
-        for it in found:
-            self._ready[it.partition] = None  # there may be more: it goes to the end of the queue
+        for it in found if more else ():
+            self._ready[it.partition] = None  # it goes to the end of the queue
         return found
 
 
@@ -107,13 +120,16 @@ class Subscriptions:
         self.count = 0
 
     async def serve(
-        self, request: Subscribe, when_settled: Callable[[Callable[[], None]], None]
+        self,
+        request: Subscribe,
+        emit: Callable[[tuple[Buffer, ...]], bool],
+        when_settled: Callable[[Callable[[], None]], None],
     ) -> AsyncIterator[tuple[Buffer, ...]]:
-        """The answers to a subscription, for ever."""
+        """The answers to a subscription, for ever; those that `emit` has sent are not among them."""
         if self.count >= SUBSCRIPTIONS_MAX:
             raise wire_error(TooLarge(f"there are {SUBSCRIPTIONS_MAX} subscriptions already"))
         try:
-            subscription = Subscription(self._visible, self._clock, request)
+            subscription = Subscription(self._visible, self._clock, request, emit)
         except Error as error:
             raise wire_error(error) from None
         self.count += 1

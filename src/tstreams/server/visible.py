@@ -77,9 +77,9 @@ class Visible:
 
     def collect(
         self, now_ms: int, stream_id: int, wants: Iterable[Want], bytes_max: int, shares: int
-    ) -> tuple[list[Chosen], int]:
-        """The visible transactions that are wanted, as far as they fit into an answer, and how many of
-        the wants were looked at. Each gets a fair share of the room."""
+    ) -> tuple[list[Chosen], int, bool]:
+        """The visible transactions that are wanted, as far as they fit into an answer; how many of the
+        wants were looked at; and whether there may be more in those. Each gets a fair share of the room."""
         stream = self.stream(stream_id)
         floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
         answer = _Answer(min(bytes_max, FETCH_BYTES_MAX))
@@ -93,11 +93,10 @@ class Visible:
             if scan.take(answer, share):
                 more.append(scan)
             if answer.is_full:
-                return answer.chosen, looked
-        for scan in more:  # what some did not use is for the others
-            if not answer.is_full:
-                scan.take(answer, answer.room)
-        return answer.chosen, looked
+                return answer.chosen, looked, True
+        # What some did not use is for the others.
+        left = [it for it in more if answer.is_full or it.take(answer, answer.room)]
+        return answer.chosen, looked, bool(left) or not all(it.whole for it in answer.chosen)
 
     def _range(self, stream_id: int, want: Want, floor: int) -> Iterator[tuple[int, bytes]]:
         frontier = self._core.state.frontier(stream_id, want.partition)

@@ -17,12 +17,16 @@ from ..errors import BadRequest, Error
 T = TypeVar("T")
 
 
-def decoder(kind: type[T], parts: int) -> Callable[[Request], T]:
-    """A function that reads a request of this kind, which has so many parts, or refuses it."""
+def decoder(kind: type[T], parts: int | None) -> Callable[[Request], T]:
+    """A function that reads a request of this kind, which has so many parts, or refuses it. None: the
+    message says how many."""
     decode = msgspec.msgpack.Decoder(kind).decode
 
     def read(request: Request) -> T:
-        if len(request.parts) != parts:
+        if parts is None:
+            if not request.parts:
+                raise wire_error(BadRequest(f"{kind.__name__} came without a message"))
+        elif len(request.parts) != parts:
             text = f"{kind.__name__} has {parts} parts, {len(request.parts)} came"
             raise wire_error(BadRequest(text))
         try:

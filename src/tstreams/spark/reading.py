@@ -147,7 +147,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a slice, as record batches."""
-        if not isinstance(partition, Slice):  # there was nothing to plan, but Spark runs a task for it
+        if not isinstance(
+            partition, Slice
+        ):  # there was nothing to plan, but Spark runs a task for it
             return iter(())
         # A range may end anywhere: that nothing is at its end does not mean that something was lost.
         return slices.read(self._options.client, self._layout, partition, False)

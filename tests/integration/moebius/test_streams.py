@@ -279,3 +279,66 @@ def test_a_response_over_the_limit_fails_its_request_only(
     with pytest.raises(TooLarge, match="over the limit"):
         client.call("bytes", bytes(200_000))
     assert client.call("bytes", b"5") == bytes(5)
+
+
+class Board:
+    """A handler that waits, and others who send to its readers meanwhile."""
+
+    def __init__(self) -> None:
+        self.router = Router()
+        self.readers: list[Request] = []
+        self.refused = 0
+        self.router.command("watch", strategy=Strategy.PARALLEL)(self.watch)
+        self.router.command("post")(self.post)
+
+    async def watch(self, request: Request) -> AsyncIterator[bytes]:
+        self.readers.append(request)
+        try:
+            yield b"begun"
+            await asyncio.sleep(3600)
+        finally:
+            self.readers.remove(request)
+
+    def post(self, request: Request) -> bytes:
+        sent = [reader.emit(request.payload) for reader in self.readers]
+        return b"%d of %d" % (sum(sent), len(sent))
+
+
+def test_what_others_emit_reaches_the_reader(serve: Serve, connect: Connect, address: str) -> None:
+    board = Board()
+    client = connect(serve(board.router, address))
+    with client.stream("watch", strategy=Strategy.PARALLEL) as stream:
+        assert next(stream) == b"begun"
+        for word in (b"one", b"two"):
+            assert client.call("post", word) == b"1 of 1"
+            assert next(stream) == word
+    eventually(lambda: not board.readers)
+
+
+def test_nothing_is_emitted_without_room(serve: Serve, connect: Connect, address: str) -> None:
+    board = Board()
+    client = connect(serve(board.router, address))
+    with client.stream("watch", strategy=Strategy.PARALLEL, window_bytes=3000) as stream:
+        assert next(stream) == b"begun"
+        answers = [client.call("post", bytes(1000)) for _ in range(10)]
+        room = answers.count(b"1 of 1")
+        assert 0 < room < 5
+        assert answers[room:] == [b"0 of 1"] * (10 - room)
+        assert [len(next(stream)) for _ in range(room)] == [1000] * room
+        assert client.call("post", b"there is room again") == b"1 of 1"
+        assert next(stream) == b"there is room again"
+
+
+def test_nothing_is_emitted_after_the_end(serve: Serve, connect: Connect, address: str) -> None:
+    kept: list[Request] = []
+    router = Router()
+
+    @router.command("watch")
+    async def watch(request: Request) -> AsyncIterator[bytes]:
+        kept.append(request)
+        yield b"only one"
+
+    router.command("post")(lambda _: b"%d" % kept[0].emit(b"too late"))
+    client = connect(serve(router, address))
+    assert list(client.stream("watch")) == [b"only one"]
+    assert client.call("post") == b"0"

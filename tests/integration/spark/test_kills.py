@@ -25,7 +25,11 @@ Make = Callable[..., str]
 def run_driver(*arguments: str) -> int:
     command = [sys.executable, "-m", "tests.integration.spark.driver", *arguments]
     with subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as driver:
         try:
             _, errors = driver.communicate(timeout=240)

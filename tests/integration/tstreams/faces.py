@@ -8,10 +8,11 @@ test exactly like a blocking producer.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, overload
 
 import tstreams
@@ -21,8 +22,18 @@ from tstreams.client.asynchronous.received import ReceivedItems
 
 from ..moebius.faces import LoopThread
 
-_PROXIED = (aio.Client, aio.Producer, aio.Consumer, aio.Transaction, aio.ReadTransaction, Driver)
+_PROXIED = (
+    aio.Client,
+    aio.Producer,
+    aio.Consumer,
+    aio.Subscriber,
+    aio.CheckpointGroup,
+    aio.Transaction,
+    aio.ReadTransaction,
+    Driver,
+)
 _TIMEOUT_S = 110.0
+_CALLBACKS_MAX = 64
 
 
 class BlockingFace:
@@ -59,15 +70,23 @@ FACES: dict[str, Callable[[], Face]] = {"sync": BlockingFace, "async": AsyncFace
 
 
 class ProxyLoop:
-    """Makes calls on a loop in another thread, and wraps what they give."""
+    """Makes calls on a loop in another thread, and wraps what they give.
+
+    Functions of a test that are passed in block, as the blocking face allows: they are called in threads,
+    and the async face gets coroutine functions that wait for them.
+    """
 
     def __init__(self) -> None:
         self._thread = LoopThread()
+        self._pool = ThreadPoolExecutor(_CALLBACKS_MAX)
         self._pid = os.getpid()
 
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         async def body() -> Any:
-            result = function(*args, **options)
+            result = function(
+                *(self.unwrap(it) for it in args),
+                **{name: self.unwrap(it) for name, it in options.items()},
+            )
             if isinstance(result, aio.Opening) or inspect.iscoroutine(result):
                 result = await result
             return self.wrap(result)
@@ -91,6 +110,34 @@ class ProxyLoop:
             return self._future(value)
         return value
 
+    def unwrap(self, value: Any) -> Any:
+        """What the async face gets to see of something that a test passes in."""
+        if isinstance(value, Proxy):
+            return value._target
+        is_callback = callable(value) and not isinstance(value, type)
+        return self._callback(value) if is_callback else value
+
+    def _callback(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            result = function(*args)
+            return list(result) if isinstance(result, ProxyItems) else result
+
+        async def callback(*args: Any) -> Any:
+            result = await self._in_thread(call, *(self.wrap(it) for it in args))
+            return self._results(result) if inspect.isgenerator(result) else result
+
+        return callback
+
+    async def _results(self, generator: Iterator[Any]) -> AsyncIterator[Any]:
+        while (found := await self._in_thread(next, generator, self)) is not self:
+            yield found
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        """With the context of the task, as `asyncio.to_thread` does it."""
+        run = contextvars.copy_context().run
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, run, function, *args)
+
     def _future(self, inner: asyncio.Future[Any]) -> Future[Any]:
         outer: Future[Any] = Future()
         outer.set_running_or_notify_cancel()
@@ -109,6 +156,7 @@ class ProxyLoop:
             await asyncio.get_running_loop().shutdown_default_executor()
 
         self.run(end_of_executor())
+        self._pool.shutdown()
         self._thread.close()
 
 
@@ -132,6 +180,12 @@ class Proxy:
 
     def __bool__(self) -> bool:
         return True
+
+    def __contains__(self, agent: Proxy) -> bool:
+        return agent._target in self._target
+
+    def __repr__(self) -> str:
+        return repr(self._target)
 
     def __enter__(self) -> Proxy:
         self._loop.call(self._target.__aenter__)

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-import tstreams
 from tstreams import Client, Corrupt, ReadTransaction, Subscriber, Timeout
 from tstreams.server import Node
 
 from .collecting import Collector
-from .conftest import BLOCKING_ONLY, eventually
+from .conftest import eventually
+from .faces import Face
 from .servers import ServerProcess
 from .test_restarts import ENDS, End, Restarts, restart, server, ts
 
 __all__ = ["server", "ts"]
 
 
-@BLOCKING_ONLY
 @ENDS
 def test_a_subscriber_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
     got, producer, ids = Collector(), ts.producer("clicks"), []
@@ -40,7 +39,6 @@ def test_a_subscriber_outlives_restarts(server: ServerProcess, ts: Client, end: 
     assert again.ids == [last]
 
 
-@BLOCKING_ONLY
 def test_a_subscriber_that_catches_up_outlives_a_restart(server: ServerProcess, ts: Client) -> None:
     """The connection breaks with the window full of history."""
     producer, got = ts.producer("clicks"), Collector()
@@ -60,7 +58,6 @@ def test_a_subscriber_that_catches_up_outlives_a_restart(server: ServerProcess, 
         assert got.of(partition) == ids[partition::4]
 
 
-@BLOCKING_ONLY
 def test_a_subscriber_started_while_the_server_is_away(server: ServerProcess, ts: Client) -> None:
     got = Collector()
     txn_id = ts.producer("clicks").instant([b"x"], partition=0)
@@ -75,7 +72,6 @@ def test_a_subscriber_started_while_the_server_is_away(server: ServerProcess, ts
     server.start()
 
 
-@BLOCKING_ONLY
 @ENDS
 def test_a_loop_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
     ts.create_stream("out", partitions=4)
@@ -104,7 +100,6 @@ def test_a_loop_outlives_restarts(server: ServerProcess, ts: Client, end: End) -
     assert sorted(found) == list(range(count))
 
 
-@BLOCKING_ONLY
 @ENDS
 def test_a_group_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
     ts.create_stream("out")
@@ -124,12 +119,13 @@ def test_a_group_outlives_restarts(server: ServerProcess, ts: Client, end: End) 
     assert items == list(range(count))
 
 
-@BLOCKING_ONLY
-def test_in_doubt_new_agents_know_what_has_become_of_it(server: ServerProcess, ts: Client) -> None:
+def test_in_doubt_new_agents_know_what_has_become_of_it(
+    server: ServerProcess, face: Face, ts: Client
+) -> None:
     """A checkpoint whose answer never came: whatever it was, results and position agree."""
     ts.create_stream("out")
     ts.producer("clicks").instant([b"x"], partition=0)
-    with tstreams.connect(server.address, timeout=1.0) as impatient:
+    with face.connect(server.address, timeout=1.0) as impatient:
         consumer, producer = impatient.consumer("clicks", "job"), impatient.producer("out", "job")
         group = impatient.checkpoint_group()
         group.add(consumer)
@@ -146,11 +142,11 @@ def test_in_doubt_new_agents_know_what_has_become_of_it(server: ServerProcess, t
         assert moved == written
 
 
-def test_a_damaged_transaction_is_reported_and_not_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_transaction_is_reported_and_not_passed_over(face: Face, tmp_path: Path) -> None:
     data, good = tmp_path / "data", b"g" * 1000
     with (
         Node(data, listen=["tcp://127.0.0.1:0"]).in_thread() as node,
-        tstreams.connect(node.addresses[0]) as ts,
+        face.connect(node.addresses[0]) as ts,
     ):
         ts.create_stream("clicks")
         producer = ts.producer("clicks")
@@ -165,7 +161,7 @@ def test_a_damaged_transaction_is_reported_and_not_passed_over(tmp_path: Path) -
     got = Collector()
     with (
         Node(data, listen=["tcp://127.0.0.1:0"]).in_thread() as node,
-        tstreams.connect(node.addresses[0]) as ts,
+        face.connect(node.addresses[0]) as ts,
     ):
         subscriber = ts.subscriber("clicks", "s1", **got.callbacks).start()
         assert subscriber.wait(30)

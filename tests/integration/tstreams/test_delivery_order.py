@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from tstreams import Client, Offset
+from tstreams import Client, Expired, Offset
 
 from .collecting import Collector, client_process, line_of
-from .conftest import BLOCKING_ONLY, Connect, eventually
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
+from .conftest import Connect, eventually
 
 Watch = Callable[[str], Any]
 
@@ -163,6 +160,23 @@ def test_a_producer_is_killed_with_an_open_head(watch: Watch, ts: Client, clicks
         process.wait(30)
     got.wait_for(5)
     assert got.ids == behind
+
+
+def test_a_producer_falls_silent_with_an_open_head(
+    watch: Watch, ts: Client, connect: Connect, clicks: str
+) -> None:
+    """It is there, but nobody hears of it: as good as dead, over any connection."""
+    other = connect()
+    with watch(clicks) as got:
+        head = other.producer(clicks, "silent", transaction_ttl=0.5).open(0)
+        head.send(b"never seen")
+        behind = [ts.producer(clicks).instant([b"x"], partition=0) for _ in range(5)]
+        assert got.ids == []
+        other._driver.close()  # it sends the keepalives
+    got.wait_for(5)
+    assert got.ids == behind
+    with pytest.raises(Expired):
+        head.checkpoint()
 
 
 def test_read_a_third_and_come_back_for_the_rest(ts: Client, clicks: str) -> None:

@@ -12,10 +12,7 @@ import pytest
 from tstreams import Client, Consumer, Fenced, TransactionState
 
 from .collecting import client_process, line_of
-from .conftest import BLOCKING_ONLY, Connect
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
+from .conftest import Connect
 
 
 def seen(consumer: Consumer) -> list[bytes]:

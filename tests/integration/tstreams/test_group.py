@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tstreams import (
-    BadRequest,
     CheckpointGroup,
     Client,
     Error,
     Expired,
     Fenced,
     InvalidState,
-    NotFound,
-    Producer,
-    ReadTransaction,
-    Subscriber,
+    Offset,
     TransactionState,
 )
 
 from .collecting import Collector
-from .conftest import BLOCKING_ONLY, Clock, Connect, eventually
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
+from .conftest import Clock, Connect, eventually
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID
@@ -87,7 +79,7 @@ def test_over_many_streams(ts: Client) -> None:
         writer.open(0).send_many(list(reader.get(0, timeout=10).items))
     calls = ts.statistics().connection.calls
     group.checkpoint()
-    assert ts.statistics().connection.calls == calls + 10 + 1, "the batches, and one commit"
+    assert ts.statistics().connection.calls == calls + 1, "one commit, which brings the batches"
     for number in range(10):
         assert visible(ts, f"out {number}") == [b"%d" % number]
         assert saved(ts, f"in {number}", "job") is not None
@@ -148,13 +140,18 @@ def five_agents(ts: Client) -> tuple[list[Any], dict[str, Any]]:
     return agents, ids
 
 
+def writes(agent: Any) -> bool:
+    """Whether it is a producer, of either face."""
+    return hasattr(agent, "instant")
+
+
 def close(agent: Any, connect: Connect) -> None:
     agent.close()
 
 
 def take_over(agent: Any, connect: Connect) -> None:
     other = connect()
-    make = other.producer if isinstance(agent, Producer) else other.consumer
+    make = other.producer if writes(agent) else other.consumer
     make(agent.stream, agent.name)
 
 
@@ -179,18 +176,18 @@ def test_one_of_five_is_disconnected(
         group.checkpoint()
     assert f"{victim.name!r} of stream {victim.stream!r}" in str(caught.value)
     for agent in agents:
-        if agent is not victim and isinstance(agent, Producer):
+        if agent is not victim and writes(agent):
             assert visible(ts, agent.stream) == []
     group.remove(victim)
     group.checkpoint()
     for agent in agents:
         if agent is victim:
             continue
-        if isinstance(agent, Producer):
+        if writes(agent):
             assert visible(ts, agent.stream) == [b"result"]
         else:
             assert saved(ts, agent.stream, agent.name) is not None
-    if how is not delete_stream and not isinstance(victim, Producer):
+    if how is not delete_stream and not writes(victim):
         assert saved(ts, victim.stream, victim.name) is None
 
 
@@ -275,6 +272,19 @@ def test_a_cancel_takes_a_subscriber_back(ts: Client, clicks: str, out: str) -> 
         assert got.of(partition) == mine + mine[10:]
 
 
+def test_where_a_reader_began_is_saved_also_after_a_cancel(
+    ts: Client, clicks: str, out: str
+) -> None:
+    source = ts.producer(clicks)
+    source.instant([b"before"], partition=0)
+    group = group_of(ts, ts.consumer(clicks, "c1", start=Offset.newest()))
+    group.cancel()
+    group.checkpoint()
+    after = source.instant([b"after"], partition=0)
+    consumer = ts.consumer(clicks, "c1", start=Offset.newest())
+    assert [txn.id for txn in consumer.read(max_wait=0)] == [after]
+
+
 def test_a_block_checkpoints_or_cancels(ts: Client, clicks: str, out: str) -> None:
     source = ts.producer(clicks)
     ids = [source.instant([b"%d" % n], partition=0) for n in range(4)]
@@ -328,209 +338,3 @@ def test_a_cancel_does_all_it_can(ts: Client, connect: Connect, out: str) -> Non
     with pytest.raises(Fenced, match="'p1'"):
         group.cancel()
     assert [txn.state for txn in txns] == [CANCELLED, CANCELLED]
-
-
-# Members.
-
-
-def test_members(ts: Client, connect: Connect, clicks: str) -> None:
-    group, other = ts.checkpoint_group(), ts.checkpoint_group()
-    producer, consumer = ts.producer(clicks, "p1"), ts.consumer(clicks, "c1")
-    group.add(producer)
-    assert (group.exists(producer), group.exists(consumer), len(group)) == (True, False, 1)
-    assert producer in group
-    for taken in (group, other):
-        with pytest.raises(InvalidState, match="producer 'p1' of stream 'clicks' is in"):
-            taken.add(producer)
-    group.remove(producer)
-    with pytest.raises(NotFound, match="'p1'"):
-        group.remove(producer)
-    other.add(producer)
-    other.add(consumer)
-    other.clear()
-    assert (len(other), other.exists(producer)) == (0, False)
-    group.add(producer)
-    stranger = connect().producer(clicks, "p2")
-    with pytest.raises(BadRequest, match=r"'p2'.* another client"):
-        group.add(stranger)
-    for nonsense in (None, "p1", ts):
-        with pytest.raises(BadRequest):
-            group.add(nonsense)  # type: ignore[arg-type]
-    assert repr(group) == "<checkpoint group of 1 agents>"
-
-
-def test_a_group_that_nobody_has_any_more_holds_nobody(ts: Client, clicks: str) -> None:
-    producer = ts.producer(clicks)
-    for _ in range(3):
-        group = ts.checkpoint_group()
-        group.add(producer)
-        del group
-
-
-def test_a_closed_member(ts: Client, clicks: str) -> None:
-    producer, consumer = ts.producer(clicks, "p1"), ts.consumer(clicks, "c1")
-    group = group_of(ts, producer, consumer)
-    consumer.close()
-    for use in (group.checkpoint, group.cancel):
-        with pytest.raises(InvalidState, match="reader 'c1' of stream 'clicks' is closed"):
-            use()
-    with pytest.raises(InvalidState), group:
-        pass
-    with pytest.raises(InvalidState):
-        ts.checkpoint_group().add(consumer)
-    group.remove(consumer)
-    group.checkpoint()
-
-
-def test_members_may_be_checkpointed_on_their_own(ts: Client, clicks: str, out: str) -> None:
-    producer, consumer = ts.producer(out, "p1"), ts.consumer(clicks, "c1")
-    group = group_of(ts, producer, consumer)
-    with producer.transaction(0) as txn:
-        txn.send(b"alone")
-    consumer.checkpoint()
-    group.checkpoint()
-    assert visible(ts, out) == [b"alone"]
-
-
-def test_threads_share_a_group(ts: Client, clicks: str, out: str) -> None:
-    """Checkpoints at once come one after the other; none is torn."""
-    source = ts.producer(clicks)
-    for number in range(200):
-        source.instant([b"%d" % number], partition=0)
-    consumer, producer = ts.consumer(clicks, "c1"), ts.producer(out, "p1")
-    group = group_of(ts, consumer, producer)
-    failures: list[BaseException] = []
-    stop = threading.Event()
-
-    def checkpoint(use: Callable[[], None]) -> None:
-        try:
-            while not stop.is_set():
-                use()
-        except BaseException as error:
-            failures.append(error)
-
-    uses = [group.checkpoint, group.checkpoint, consumer.checkpoint, producer.checkpoint]
-    threads = [threading.Thread(target=checkpoint, args=(use,)) for use in uses]
-    for thread in threads:
-        thread.start()
-    for txn in consumer.read(max_wait=0.2):
-        with producer.transaction(0) as result:
-            result.send_many(list(txn.items))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert [type(error) for error in failures] == []
-    assert len(visible(ts, out)) == 200
-
-
-# Groups in callbacks.
-
-
-def test_a_callback_commits_its_own_transaction_too(ts: Client, clicks: str, out: str) -> None:
-    source, producer, got = ts.producer(clicks), ts.producer(out, "p1"), Collector()
-    ids = [source.instant([b"%d" % n], partition=0) for n in range(20)]
-
-    def handle(subscriber: Subscriber, txn: ReadTransaction) -> None:
-        producer.open(0).send_many(list(txn.items))
-        group.checkpoint()
-        if txn.id == ids[9]:
-            raise RuntimeError("crash after the checkpoint")
-
-    subscriber = ts.subscriber(clicks, "s1", on_transaction=handle, on_failure=got.on_failure)
-    group = group_of(ts, subscriber, producer)
-    subscriber.start()
-    eventually(lambda: got.failures)
-    subscriber.checkpoint()
-    subscriber.close()
-    assert saved(ts, clicks, "s1") == ids[9]
-    assert visible(ts, out) == [b"%d" % n for n in range(10)]
-
-
-def test_what_other_callbacks_have_open_goes_with_them(ts: Client, clicks: str, out: str) -> None:
-    """A checkpoint in the middle of a callback takes neither what it wrote nor what it read."""
-    source, producer, got = ts.producer(clicks), ts.producer(out, "p1"), Collector()
-    in_the_middle, go_on = threading.Event(), threading.Event()
-
-    def handle(subscriber: Subscriber, txn: ReadTransaction) -> None:
-        result = producer.open(txn.partition)
-        result.send(b"first half of %d" % txn.partition)
-        if txn.partition == 1:
-            in_the_middle.set()
-            assert go_on.wait(30)
-        result.send(b"second half of %d" % txn.partition)
-        got.on_transaction(subscriber, txn)
-
-    ids = [source.instant([b"x"], partition=partition) for partition in (0, 1)]
-    with ts.subscriber(
-        clicks, "s1", on_transaction=handle, on_failure=got.on_failure, engines=2
-    ) as subscriber:
-        group = group_of(ts, subscriber, producer)
-        assert in_the_middle.wait(30)
-        eventually(lambda: subscriber.position(0) == ids[0])
-        group.checkpoint()
-        assert visible(ts, out) == [b"first half of 0", b"second half of 0"]
-        go_on.set()
-        eventually(lambda: subscriber.position(1) == ids[1])
-        group.checkpoint()
-    assert len(visible(ts, out)) == 4
-    assert got.failures == []
-    assert (saved(ts, clicks, "s1", 0), saved(ts, clicks, "s1", 1)) == (ids[0], ids[1])
-
-
-def test_what_a_failed_callback_left_open_is_dropped(ts: Client, clicks: str, out: str) -> None:
-    source, producer, got = ts.producer(clicks), ts.producer(out, "p1"), Collector()
-
-    def handle(subscriber: Subscriber, txn: ReadTransaction) -> None:
-        producer.open(0).send(b"half")
-        raise RuntimeError("before the other half")
-
-    with ts.subscriber(
-        clicks, "s1", on_transaction=handle, on_failure=got.on_failure
-    ) as subscriber:
-        group = group_of(ts, subscriber, producer)
-        source.instant([b"x"], partition=0)
-        eventually(lambda: got.failures)
-        group.checkpoint()
-        behind = ts.producer(out, "p2").instant([b"behind"], partition=0)
-        read = ts.consumer(out).get(0, timeout=10)
-        assert read is not None
-        assert read.id == behind
-    assert saved(ts, clicks, "s1") is None
-
-
-def test_a_fenced_subscriber_of_a_group_is_told_once(
-    ts: Client, connect: Connect, clicks: str, out: str
-) -> None:
-    source, producer, got = ts.producer(clicks), ts.producer(out, "p1"), Collector()
-
-    def handle(subscriber: Subscriber, txn: ReadTransaction) -> None:
-        producer.open(0).send(b"zombie")
-        connect().consumer(clicks, "s1")
-        group.checkpoint()
-
-    subscriber = ts.subscriber(clicks, "s1", on_transaction=handle, on_failure=got.on_failure)
-    group = group_of(ts, subscriber, producer)
-    source.instant([b"x"], partition=0)
-    subscriber.start()
-    assert subscriber.wait(30)
-    assert [type(error) for error in got.failures] == [Fenced]
-    assert visible(ts, out) == []
-
-
-def test_consumers_in_callbacks_of_others(ts: Client, clicks: str, out: str) -> None:
-    """What was opened in a callback of a subscriber that is no member is as any other."""
-    source, producer = ts.producer(clicks), ts.producer(out, "p1")
-    group = group_of(ts, producer)
-    opened, go_on = threading.Event(), threading.Event()
-
-    def handle(subscriber: Subscriber, txn: ReadTransaction) -> None:
-        producer.open(0).send(b"x")
-        opened.set()
-        assert go_on.wait(30)
-
-    source.instant([b"x"], partition=0)
-    with ts.subscriber(clicks, on_transaction=handle):
-        assert opened.wait(30)
-        group.checkpoint()
-        assert visible(ts, out) == [b"x"]
-        go_on.set()

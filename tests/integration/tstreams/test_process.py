@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -24,11 +22,7 @@ from tstreams import (
     TooLarge,
 )
 
-from .collecting import client_process, line_of
-from .conftest import BLOCKING_ONLY, Connect, eventually
-
-pytestmark = BLOCKING_ONLY
-"""The asyncio faces of these agents do not exist yet."""
+from .conftest import Connect, eventually
 
 DELIVERIES = ["exactly-once", "at-least-once", "at-most-once"]
 
@@ -249,104 +243,3 @@ def test_mistakes_fence_nobody(ts: Client, clicks: str, out: str) -> None:
     with pytest.raises(TooLarge):
         ts.process(clicks, "j" * 300, out, upper)
     older.instant([b"still here"])
-
-
-# Crashes.
-
-_JOB = """
-import sys, tstreams
-def fn(txn):
-    if txn.items[0] in (b"100", b"300"):
-        print("here", flush=True)
-        sys.stdin.readline()
-    return txn.items
-with tstreams.connect(sys.argv[1]) as ts:
-    ts.process("clicks", "job", "out", fn, delivery=sys.argv[2], max_wait=1, batch=30)
-print("over", flush=True)
-"""
-
-
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_killed_again_and_again(ts: Client, clicks: str, out: str, delivery: str) -> None:
-    producer = ts.producer(clicks)
-    for number in range(400):
-        producer.instant([b"%d" % number], partition=0)
-    for _ in range(2):
-        with client_process(_JOB, ts.config.url, delivery) as job:
-            if line_of(job) == "over":
-                break
-            job.send_signal(signal.SIGKILL)
-            job.wait(30)
-    while True:
-        with client_process(_JOB, ts.config.url, delivery) as job:
-            line = line_of(job)
-            while line == "here":
-                assert job.stdin is not None
-                job.stdin.write("\n")
-                job.stdin.flush()
-                line = line_of(job)
-            assert line == "over"
-            break
-    found = [int(item) for item in written(ts, out)]
-    if delivery == "exactly-once":
-        assert found == list(range(400))
-    elif delivery == "at-least-once":
-        assert sorted(set(found)) == list(range(400))
-    else:
-        assert found == sorted(set(found))
-        assert 300 < len(found) < 400
-
-
-_BUSY_JOB = """
-import sys, tstreams
-with tstreams.connect(sys.argv[1]) as ts:
-    print("begun", flush=True)
-    ts.process("clicks", "job", "out", lambda txn: txn.items, batch=3)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
-def test_killed_at_any_moment(ts: Client, clicks: str, out: str) -> None:
-    items = fill(ts, clicks, 4000)
-    rng = random.Random(7)
-    for _ in range(8):
-        with client_process(_BUSY_JOB, ts.config.url) as job:
-            assert line_of(job) == "begun"
-            time.sleep(rng.uniform(0.05, 0.4))
-            job.send_signal(signal.SIGKILL)
-            job.wait(30)
-    ts.process(clicks, "job", out, lambda txn: txn.items, max_wait=0)
-    for partition in range(4):
-        consumer = ts.consumer(out, partitions=[partition])
-        found = [item for txn in consumer.read(max_wait=0) for item in txn.items]
-        assert found == items[partition::4]
-
-
-_INTERRUPTED = """
-import sys, time, tstreams
-def fn(txn):
-    yield b"half"
-    print("here", flush=True)
-    time.sleep(60)
-with tstreams.connect(sys.argv[1]) as ts:
-    try:
-        ts.process("clicks", "job", "out", fn)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-"""
-
-
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
-def test_ctrl_c_leaves_nothing_behind(ts: Client, clicks: str, out: str) -> None:
-    fill(ts, clicks, 1)
-    with client_process(_INTERRUPTED, ts.config.url) as job:
-        assert line_of(job) == "here"
-        job.send_signal(signal.SIGINT)
-        assert line_of(job) == "interrupted"
-    behind = ts.producer(out).instant([b"behind"], partition=0)
-    read = ts.consumer(out).get(0, timeout=10)
-    assert read is not None
-    assert read.id == behind
-    assert ts.process(clicks, "job", out, upper, max_wait=0).transactions == 1

@@ -10,29 +10,42 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import moebius
-from moebius import process
+import moebius.process
 
 from ...errors import BadRequest, InvalidState
-from ...limits import CLIENT_CLOSE_TIMEOUT_S, CLIENT_TIMEOUT_S, STAGING_TTL_S
+from ...limits import (
+    CLIENT_CLOSE_TIMEOUT_S,
+    CLIENT_TIMEOUT_S,
+    PROCESS_BATCH,
+    PROCESS_COMMIT_S,
+    STAGING_TTL_S,
+)
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
 from ..rules.failures import translated
+from ..rules.group import Group
 from ..rules.job import Job as JobRules
 from ..rules.link import Link
+from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
-from ..rules.reader import open_reader
+from ..rules.reader import check_wait, open_reader
 from ..rules.scanning import find_source, survey
+from ..rules.subscribing import check_callbacks, open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
+from .group import CheckpointGroup
 from .job import Job
 from .opening import Opening
+from .process import process
 from .producer import Producer
+from .received import ReadTransaction
 from .scan import Scanning
+from .subscriber import Subscriber, halt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,10 +72,10 @@ class Client:
         """What it was made of. Can be pickled."""
         self._wire = wire
         self._on_closed = on_closed
-        self._pid = process.pid
+        self._pid = moebius.process.pid
         self._closed = False
         self._ended = asyncio.Event()
-        self._agents: set[Producer | Consumer] = set()
+        self._agents: set[Producer | Consumer | Subscriber] = set()
         self._link = Link(wire, config.timeout)
         self._driver = Driver(self._link)
 
@@ -194,6 +207,104 @@ class Client:
         self._check()
         return Job(self._driver, JobRules(self._link, name, staging_ttl))
 
+    def subscriber(
+        self,
+        stream: str,
+        name: str | None = None,
+        *,
+        on_transaction: Callable[[Subscriber, ReadTransaction], object],
+        on_failure: Callable[[BaseException], object] | None = None,
+        start: Offset | None = None,
+        resume: bool = True,
+        engines: int = 1,
+        partitions: Iterable[int] | None = None,
+    ) -> Opening[Subscriber]:
+        """Make a subscriber; an older reader of the same name and stream is fenced. `async with` it, which
+        starts it too; or `await` it, and `start` it later.
+
+        `on_transaction(subscriber, transaction)` is called in `engines` tasks, from the moment it is
+        started; `on_failure(error)` gets what went wrong (without it, the log does). Either may be a
+        coroutine function, or a plain one that does not block. It goes on after its last checkpoint, or
+        begins at `start` as a consumer does.
+        """
+        begin = Offset.oldest() if start is None else start
+        steps = open_subscriber(self._link, stream, name, begin, resume, partitions, engines)
+
+        async def make() -> Subscriber:
+            check_callbacks(on_transaction, on_failure)
+            rules = await self._run(steps)
+            subscriber = Subscriber(
+                self._driver, rules, self._agents.discard, on_transaction, on_failure
+            )
+            return await self._keep(subscriber)
+
+        return Opening(make())
+
+    def checkpoint_group(self) -> CheckpointGroup:
+        """Make a group of agents that checkpoint together. It is empty: `add` agents of this client.
+
+        Not awaited: it asks nobody.
+        """
+        self._check()
+        return CheckpointGroup(self._driver, Group(self._link))
+
+    async def process(
+        self,
+        source: str,
+        name: str,
+        sink: str,
+        fn: Callable[[ReadTransaction], Any],
+        *,
+        delivery: str = EXACTLY_ONCE,
+        start: Offset | None = None,
+        resume: bool = True,
+        partitions: Iterable[int] | None = None,
+        max_wait: float | None = None,
+        stop: asyncio.Event | None = None,
+        batch: int = PROCESS_BATCH,
+        commit_every: float = PROCESS_COMMIT_S,
+        on_commit: Callable[[Processed], object] | None = None,
+        transaction_ttl: Ttl = 60.0,
+        compression: str = "none",
+    ) -> Processed:
+        """Read `source`, call `fn` with each transaction, and write what it gives to `sink`.
+
+        `fn` gives items, each on its own or with a key or a partition before it: `(b"user-7", item)`,
+        `(3, item)`; or Arrow data; or None. Items without either go to the partition of the same
+        number. It may be a function, a generator, a coroutine function or an async generator; of
+        generators the results are written as they come.
+
+        "exactly-once" commits results and position together. "at-least-once" commits the results first,
+        "at-most-once" the position: a crash between the two repeats, or loses, a batch. Each commit
+        covers up to `batch` transactions or `commit_every` seconds, and what is here if no more is.
+        `on_commit` is called when some were acknowledged, with what has been done so far: exactly once
+        does not wait for that, but goes on working, up to 16 commits ahead. Each of them takes effect
+        only after the one before it.
+
+        Ends when nothing came for `max_wait` seconds, or `stop` is set: all that was done is committed
+        then. An exception of `fn`, or cancelling the task, drops what was not committed or on its way there and
+        goes up; called again, it goes on there. It takes `name` on both streams: whoever runs under it
+        already is `Fenced`.
+        """
+        if not callable(fn):
+            raise BadRequest(f"fn is a function of a transaction, not {fn!r}")
+        wait_s = check_wait(max_wait, "max_wait")
+        steps = open_processing(
+            self._link,
+            source,
+            name,
+            sink,
+            delivery=delivery,
+            start=Offset.oldest() if start is None else start,
+            resume=resume,
+            partitions=partitions,
+            transaction_ttl=transaction_ttl,
+            compression=compression,
+            batch=batch,
+            commit_every_s=check_wait(commit_every, "commit_every") or 0.0,
+        )
+        return await process(self._driver, await self._run(steps), fn, wait_s, stop, on_commit)
+
     # Life.
 
     @property
@@ -202,11 +313,13 @@ class Client:
         return self._closed
 
     async def close(self) -> None:
-        """Close all producers and consumers, and the connection. May be called again.
+        """Close all agents, subscribers first, and the connection. May be called again.
 
-        If the task is cancelled in here the server is told all the same; only nobody waits for its answer.
+        Callbacks under way have a few seconds to return; then they are cancelled. If the task is cancelled
+        in here they are cancelled at once, and the server is told all the same; only nobody waits for its
+        answer.
         """
-        if self._pid != process.pid:
+        if self._pid != moebius.process.pid:
             return
         self._driver.check()
         if self._closed:
@@ -215,9 +328,13 @@ class Client:
         self._closed = True
         agents = list(self._agents)
         self._agents.clear()
-        until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
         try:
-            goodbyes = [self._driver.spawn(agent._rules.close(until)) for agent in agents]
+            try:  # callbacks may use the others
+                until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
+                await halt([agent for agent in agents if isinstance(agent, Subscriber)], until)
+            finally:
+                until = time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
+                goodbyes = [self._driver.spawn(agent._rules.close(until)) for agent in agents]
             if goodbyes:
                 await asyncio.wait(goodbyes)
         finally:
@@ -255,7 +372,7 @@ class Client:
         return await self._driver.run(steps)
 
     def _check(self) -> None:
-        if self._pid != process.pid:
+        if self._pid != moebius.process.pid:
             raise forked("this client")
         if self._closed:
             raise InvalidState("this client is closed: connect anew")
@@ -268,7 +385,7 @@ class Client:
         raise InvalidState("this client was closed while an agent was being made")
 
 
-A = TypeVar("A", Producer, Consumer)
+A = TypeVar("A", Producer, Consumer, Subscriber)
 
 
 async def open_client(

@@ -10,6 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 class Entered(Protocol):
     """What `async with` works on."""
 
+    async def __aenter__(self) -> object: ...
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -33,6 +35,11 @@ class Opening(Generic[T]):
 
     async def __aenter__(self) -> T:
         self._opened = await self._coroutine
+        try:
+            await self._opened.__aenter__()
+        except BaseException as error:
+            await self._opened.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self._opened
 
     async def __aexit__(

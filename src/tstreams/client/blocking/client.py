@@ -32,7 +32,7 @@ from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
 from ..rules.reader import check_wait, open_reader
 from ..rules.scanning import Scan, find_source, survey
-from ..rules.subscriber import open_subscriber
+from ..rules.subscribing import check_callbacks, open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
 from .consumer import Consumer
@@ -43,7 +43,7 @@ from .process import process
 from .producer import Producer
 from .received import ReadTransaction
 from .scan import scan
-from .subscriber import Subscriber, check_callbacks
+from .subscriber import Subscriber
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,6 +257,7 @@ class Client:
         stop: threading.Event | None = None,
         batch: int = PROCESS_BATCH,
         commit_every: float = PROCESS_COMMIT_S,
+        on_commit: Callable[[Processed], object] | None = None,
         transaction_ttl: Ttl = 60.0,
         compression: str = "none",
     ) -> Processed:
@@ -269,10 +270,13 @@ class Client:
         "exactly-once" commits results and position together. "at-least-once" commits the results first,
         "at-most-once" the position: a crash between the two repeats, or loses, a batch. Each commit
         covers up to `batch` transactions or `commit_every` seconds, and what is here if no more is.
+        `on_commit` is called when some were acknowledged, with what has been done so far: exactly once
+        does not wait for that, but goes on working, up to 16 commits ahead. Each of them takes effect
+        only after the one before it.
 
         Ends when nothing came for `max_wait` seconds, or `stop` is set: all that was done is committed
-        then. An exception of `fn`, or Ctrl-C, drops what was not committed and goes up; called again, it
-        goes on there. It takes `name` on both streams: whoever runs under it already is `Fenced`.
+        then. An exception of `fn`, or Ctrl-C, drops what was not committed or on its way there and goes up;
+        called again, it goes on there. It takes `name` on both streams: whoever runs under it already is `Fenced`.
         """
         if not callable(fn):
             raise BadRequest(f"fn is a function of a transaction, not {fn!r}")
@@ -291,7 +295,7 @@ class Client:
             batch=batch,
             commit_every_s=check_wait(commit_every, "commit_every") or 0.0,
         )
-        return process(self._driver, self._run(steps), fn, wait_s, stop)
+        return process(self._driver, self._run(steps), fn, wait_s, stop, on_commit)
 
     # Life.
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from ...errors import BadRequest
 from ..pickling import refuse_to_pickle
 from ..rules import group as rules
+from ..rules.ticket import Ticket
 from .consumer import Consumer
 from .driver import Driver
 from .producer import Producer
@@ -54,7 +55,8 @@ class CheckpointGroup:
         """Checkpoint all open transactions of its producers and all positions of its readers, at once.
 
         If a member was closed, fenced, or had a transaction that expired, nothing is written, and the
-        error says which it was. On `Timeout` or `Unavailable` nobody knows whether it took effect.
+        error says which it was. On `Timeout` or `Unavailable` nobody may know whether it took effect.
+        If so, the group refuses to go on with its readers (`InvalidState`): make the agents anew.
 
         Of a subscriber it covers the callbacks that have returned and, if it is called inside a callback,
         that one too. Transactions that other callbacks have opened, and that are still at work, stay open
@@ -65,7 +67,8 @@ class CheckpointGroup:
     def cancel(self) -> None:
         """Cancel all open transactions of its producers, and take its readers back to their last
         checkpoint: they read again what came after it. If one member fails, the others are done all
-        the same, and the error is raised."""
+        the same, and the error is raised. What could not be cancelled in time is cancelled later, and
+        gets into no checkpoint."""
         self._driver.run(self._rules.cancel())
 
     def __enter__(self) -> CheckpointGroup:
@@ -80,10 +83,11 @@ class CheckpointGroup:
         if error is not None:
             self._driver.run(self._rules.give_up(Exception()))
             return
+        sent: list[Ticket] = []
         try:
-            self.checkpoint()
+            self._driver.run(self._rules.checkpoint(sent))
         except BaseException as failure:
-            self._driver.run(self._rules.give_up(failure))
+            self._driver.run(self._rules.give_up(failure, sent))
             raise
 
     def __repr__(self) -> str:

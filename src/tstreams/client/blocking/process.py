@@ -17,12 +17,17 @@ def process(
     fn: Callable[[ReadTransaction], Any],
     max_wait_s: float | None,
     stop: threading.Event | None,
+    on_commit: Callable[[Processed], object] | None,
 ) -> Processed:
     """Read, call, write and commit, until it is over."""
     is_stopped = (lambda: False) if stop is None else stop.is_set
+    told = 0
     try:
         while True:
             delivery = driver.run(processing.next(max_wait_s, is_stopped))
+            if on_commit is not None and processing.done.commits > told:
+                told = processing.done.commits
+                on_commit(processing.done.copy())
             if delivery is None:
                 return processing.done
             try:

@@ -5,33 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from ...errors import BadRequest, InvalidState
+from ...errors import InvalidState
 from ..pickling import refuse_to_pickle
 from ..rules import subscriber as rules
 from ..rules.handling import Handling
+from ..statistics import SubscriberStatistics
 from .driver import Driver
 from .received import ReadTransaction
 
 log = logging.getLogger("tstreams.client")
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriberStatistics:
-    """What a subscriber is doing."""
-
-    queued: int
-    """Transactions that are here and wait for an engine."""
-    queued_bytes: int
-    """What the server has sent ahead: bounded by the window."""
-    at_work: int
-    """Callbacks under way."""
-    returned: int
-    """Callbacks that have returned since it was made."""
-    failed_partitions: int
-    """Partitions that a callback's exception has stopped."""
 
 
 class Subscriber:
@@ -99,7 +83,7 @@ class Subscriber:
 
     def start(self) -> Subscriber:
         """Begin, or go on after a `stop` where callbacks have returned. `InvalidState` if it runs."""
-        self._rules.start()
+        self._driver.run(self._rules.start())
         self._threads = [
             threading.Thread(target=self._work, name=f"tstreams-{self.name}-{number}", daemon=True)
             for number in range(self._rules.engines)
@@ -204,11 +188,3 @@ class Subscriber:
 
     def __reduce__(self) -> Any:
         raise refuse_to_pickle("a subscriber")
-
-
-def check_callbacks(on_transaction: Any, on_failure: Any) -> None:
-    """Refuse what cannot be called, before a name is taken for it."""
-    if not callable(on_transaction):
-        raise BadRequest(f"on_transaction is a function, not {on_transaction!r}")
-    if on_failure is not None and not callable(on_failure):
-        raise BadRequest(f"on_failure is a function, not {on_failure!r}")

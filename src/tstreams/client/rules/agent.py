@@ -36,6 +36,8 @@ class Agent:
         self.title = f"{kind} {name!r} of stream {self.stream.name!r}"
         """What errors call it."""
         self.closed = False
+        self.in_doubt = False
+        """Of a reader: whether nobody knows if the checkpoint of a group has moved it."""
         self._pid = process.pid
         session.titles[self.id] = self.title
 

@@ -2,79 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
+from ...limits import COMMIT_BROUGHT_MAX
 from ...model import TransactionState
-from ...protocol import CancelTransactions, Commit, Done, ReadPosition
+from ...protocol import Brought, CancelTransactions, Commit, Done, ReadPosition
 from .draft import Draft
 from .failures import is_session_end, transaction_in
 from .session import Session
 from .ticket import Steps, Ticket, answer
-from .turns import Turns
+from .turns import Hold, Turns
 
 
 def prepare(drafts: Sequence[Draft]) -> Steps[None]:
-    """Before a checkpoint of sealed transactions: send what was gathered."""
+    """Before a checkpoint of sealed transactions: send what was gathered. If it is little it is only made
+    ready, and comes along with the commit: one round trip, and one sync, for all of it."""
     try:
-        for draft in drafts:
-            yield from draft.flush()
+        for number, draft in enumerate(drafts):
+            yield from draft.finish(may_bring=number < COMMIT_BROUGHT_MAX)
     except BaseException as error:
         _refused(drafts, error)
         raise
 
 
 def commit(
+    session: Session, turns: Sequence[Turns], agents: list[int], drafts: Sequence[Draft]
+) -> Steps[None]:
+    """Checkpoint prepared transactions, all or nothing."""
+    ticket = yield from send(session, turns, agents, drafts)
+    yield from conclude(ticket, drafts)
+
+
+def send(
     session: Session,
     turns: Sequence[Turns],
     agents: list[int],
     drafts: Sequence[Draft],
     positions: Sequence[ReadPosition] = (),
-) -> Steps[None]:
-    """Checkpoint prepared transactions and readers' positions, all or nothing.
+) -> Steps[Ticket]:
+    """The first half of a commit of prepared transactions and readers' positions: it is on its way.
 
-    Nothing is checkpointed before all its batches have arrived. What the producer begins meanwhile waits
+    Nothing is checkpointed before all its batches have arrived. What the producers begin meanwhile waits
     for its turn, so that things take effect in the order in which they were asked for. Whoever is
-    interrupted before the request left leaves the transactions open; after that, the answer ends them.
+    interrupted in here leaves the transactions open.
     """
-    entered: list[Turns] = []
+    hold = Hold()
     try:
         try:
             for turn in turns:
-                yield from turn.enter()
-                entered.append(turn)
+                yield from hold.enter(turn)
             for draft in drafts:
                 yield from draft.settle()
-            ids = [draft.id for draft in drafts]
-            ticket = session.start(Commit, agents, ids, list(positions))
+            bringing = [draft for draft in drafts if draft.last is not None]
+            return _send(session, agents, drafts, bringing, list(positions))
         finally:
-            for turn in entered:
-                turn.leave()
+            hold.leave()
     except BaseException as error:
         _refused(drafts, error)
         raise
+
+
+def conclude(
+    ticket: Ticket, drafts: Sequence[Draft], on_saved: Callable[[], None] = lambda: None
+) -> Steps[None]:
+    """The second half: the answer ends the transactions, also if whoever waits for it is interrupted.
+
+    `on_saved` is called if it worked.
+    """
     try:
         yield from answer(ticket, Done)
     except Error as error:
         _refused(drafts, error, sent=True)
         raise
     except BaseException:
-        for draft in drafts:
-            draft.entrust()
-        ticket.add_callback(partial(_answered, drafts))
+        entrust(drafts, ticket, on_saved)
         raise
+    _worked(drafts, on_saved)
+
+
+def entrust(
+    drafts: Sequence[Draft], ticket: Ticket, on_saved: Callable[[], None] = lambda: None
+) -> None:
+    """Nobody waits for this commit: its answer ends the transactions."""
     for draft in drafts:
-        draft.checkpointed()
+        draft.entrust()
+    ticket.add_callback(partial(_answered, drafts, on_saved))
 
 
-def _answered(drafts: Sequence[Draft], ticket: Ticket) -> None:
-    """The answer to a checkpoint for which nobody waits any more."""
+def _send(
+    session: Session,
+    agents: list[int],
+    drafts: Sequence[Draft],
+    bringing: list[Draft],
+    positions: list[ReadPosition],
+) -> Ticket:
+    ids = [draft.id for draft in drafts if draft.id]
+    if not bringing:
+        return session.start(Commit, agents, ids, positions)
+    brought = [Brought(it.producer.agent.id, it.partition, it.id) for it in bringing]
+    batches = tuple(it.hand_over() for it in bringing)
+    session.link.window.join(len(batches))
+    return session.start_commit(agents, ids, positions, brought, batches=batches)
+
+
+def _answered(drafts: Sequence[Draft], on_saved: Callable[[], None], ticket: Ticket) -> None:
+    """The answer to a commit for which nobody waits any more."""
     if ticket.error is not None:
         _refused(drafts, ticket.error, sent=True)
-        return
+    else:
+        _worked(drafts, on_saved)
+
+
+def _worked(drafts: Sequence[Draft], on_saved: Callable[[], None]) -> None:
     for draft in drafts:
         draft.checkpointed()
+    on_saved()
 
 
 def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) -> None:
@@ -124,8 +168,9 @@ def cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]
 
 def _cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:
     try:
-        ids = [draft.id for draft in drafts]
-        yield from answer(session.start(CancelTransactions, [agent], ids), Done)
+        ids = [draft.id for draft in drafts if draft.id]
+        if ids:
+            yield from answer(session.start(CancelTransactions, [agent], ids), Done)
     except BaseException as error:
         _refused(drafts, error)
         raise

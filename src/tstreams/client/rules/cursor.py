@@ -46,6 +46,7 @@ class Cursor:
         "refill_at",
         "rewind_id",
         "rewind_position",
+        "unsaved",
     )
 
     def __init__(
@@ -61,6 +62,8 @@ class Cursor:
         self.queue: deque[Delivery] = _NOTHING
         self.moved = unsaved
         """Whether there is something to checkpoint."""
+        self.unsaved = unsaved
+        """Whether not even where it began has been saved."""
         self.fetch_bytes = FETCH_BYTES_SINGLE
         """What to ask for next, if it is asked for alone."""
         self.refill_at = NEVER
@@ -99,13 +102,14 @@ class Cursor:
     def saved(self, next_id: int, position: int | None) -> None:
         """A checkpoint of where it stood has worked."""
         self.rewind_id, self.rewind_position = next_id, position
+        self.unsaved = False
         if self.next_id == next_id:
             self.moved = False
 
     def rewind(self) -> None:
         """Back to the last checkpoint, or to where it began."""
         self.jump(self.rewind_id, self.rewind_position)
-        self.moved = False
+        self.moved = self.unsaved
 
 
 class Starts:

@@ -33,7 +33,10 @@ class Draft:
     Invariants: `state` only moves as `NEXT_STATES` allows. Batches leave one after the other, in the turn
     of whoever sends them, so that the pieces of an item stay together. What a sender took and could not
     send, because it was interrupted or found no room, is in `_due`, and goes before all that comes later.
-    After a failed send nothing more is sent: the transaction can only be cancelled.
+    After a failed send nothing more is sent: the transaction can only be cancelled. `last` is a batch that
+    will travel with the checkpoint: it comes after all that was sent, and has taken `_room` in the window
+    unless a request has that already. `id` is 0 while the transaction is not
+    opened: its first batch or its checkpoint does that.
     """
 
     def __init__(self, producer: Producer, transaction_id: int, partition: int) -> None:
@@ -48,6 +51,8 @@ class Draft:
         self._turns = Turns()
         self._due: deque[Iterator[Buffer]] = deque()
         self._batch: Buffer | None = None
+        self.last: Buffer | None = None
+        self._room = 0
         self._sends: deque[Ticket] = deque()
         self._failure: Error | None = None
         self._sealed = False
@@ -100,12 +105,61 @@ class Draft:
         try:
             with self._lock:
                 self._check_sendable()
-                self._due.append(self._outbox.take())
+                self._take_gathered()
                 if data is not None:
                     self._due.append(self._outbox.pack(data))
+            self._leave_room()
             yield from self._send_due()
         finally:
             self._turns.leave()
+
+    def finish(self, may_bring: bool) -> Steps[None]:
+        """Before the checkpoint of a sealed one: send what was gathered or, if it is little, have it ready
+        as `last`."""
+        yield from self._turns.enter()
+        try:
+            with self._lock:
+                self._check_sendable()
+                if may_bring and not self._due and (self.last is None or not self._outbox):
+                    self.last = self.last or self._outbox.take_last()
+                self._take_gathered(but_last=may_bring)
+            if self.last is None:
+                self._leave_room()
+            yield from self._send_due()
+            if self.last is not None and not self._room:
+                yield from self._take_room(len(self.last))
+        finally:
+            self._turns.leave()
+
+    def _take_room(self, size: int) -> Steps[None]:
+        link = self.producer.agent.session.link
+        if not link.window.enter(size):
+            yield from link.window.wait(size, link.timeout_s)
+        with self._lock:
+            self._room = size
+        if self.last is None:  # it has ended meanwhile
+            self._leave_room()
+
+    def _leave_room(self) -> None:
+        with self._lock:
+            size, self._room = self._room, 0
+        if size:
+            self.producer.agent.session.link.window.leave(size)
+
+    def hand_over(self) -> Buffer:
+        """The last batch, for a commit that leaves now and has its room from now on."""
+        assert self.last is not None
+        with self._lock:
+            self._room = 0
+        return self.last
+
+    def _take_gathered(self, but_last: bool = False) -> None:
+        """What waits here is to be sent; `last` too if something else comes after it."""
+        if self.last is not None and (self._outbox or not but_last):
+            self._due.append(iter((self.last,)))
+            self.last = None
+        if self._outbox:
+            self._due.append(self._outbox.take())
 
     def _send_due(self) -> Steps[None]:
         due = self._due
@@ -132,6 +186,8 @@ class Draft:
                 yield self._sends[0]
             self._sends.popleft()
         self._check_sendable()
+        if not self.id:
+            self.id = yield from self.producer.open_id(self.partition)
         if not link.window.enter(len(batch)):
             yield from link.window.wait(len(batch), link.timeout_s)
         ticket = agent.session.start_batch(SendItems, agent.id, self.id, batch=batch)
@@ -181,12 +237,13 @@ class Draft:
                 self.state = state
             self._outbox.clear()
             self._due = deque()
-            self._batch = None
+            self._batch = self.last = None
+        self._leave_room()
         self.producer.forget(self)
 
     def checkpointed(self) -> None:
         """The server has checkpointed it: an empty one is nothing that was ever there."""
-        if self._batches:
+        if self._batches or self.last is not None:
             self.close(TransactionState.CHECKPOINTED)
         else:
             self.close(TransactionState.CANCELLED)
@@ -194,7 +251,10 @@ class Draft:
     def doubt(self) -> None:
         """A checkpoint was sent, and nobody knows whether it took effect."""
         self._in_doubt = True
-        self.unseal()
+        if self.id:
+            self.unseal()
+        else:  # sent again it would be another one, and both might come to be
+            self.producer.forget(self)
 
     def entrust(self) -> None:
         """A checkpoint was sent, and nobody waits for it any more: the answer will tell."""

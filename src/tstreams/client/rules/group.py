@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
@@ -15,13 +15,13 @@ from ...protocol import ReadPosition
 from . import closing
 from .draft import Draft
 from .failures import transaction_in
-from .handling import at_hand
+from .handling import Handling, at_hand
 from .link import Link
 from .producer import Producer
 from .reader import Reader
 from .subscriber import Subscriber
-from .ticket import Steps
-from .turns import Turns
+from .ticket import Steps, Ticket
+from .turns import Hold, Turns
 
 log = logging.getLogger("tstreams.client")
 
@@ -45,6 +45,10 @@ class Group:
         self._link = link
         self._members: dict[int, Member] = {}
         self._turns = Turns()
+        self._served: weakref.WeakSet[Subscriber] = weakref.WeakSet()
+        """The subscribers that are members, or were: what their failed callbacks have left open is dropped."""
+        self._unknown = False
+        """Whether nobody knows what has become of the last checkpoint."""
 
     # Members.
 
@@ -66,6 +70,8 @@ class Group:
                     )
             self._members[agent.id] = member
             _groups[agent] = weakref.ref(self)
+            if isinstance(member, Subscriber):
+                self._served.add(member)
 
     def remove(self, member: Member) -> None:
         """Let an agent take part no more. What it has open stays open."""
@@ -98,97 +104,152 @@ class Group:
             agent.check()
             if agent.session.ended is not None:
                 raise InvalidState(f"{agent.title}: {agent.session.ended.message}")
+            if agent.in_doubt:
+                raise InvalidState(
+                    f"{agent.title}: nobody knows whether its last checkpoint took effect; make it, and "
+                    "a group with it, anew under its name: the new one knows where it stands"
+                )
         return members
 
     # Checkpoints.
 
-    def checkpoint(self) -> Steps[None]:
-        """Checkpoint the transactions of all producers and the positions of all readers at once."""
-        yield from self._turns.enter()
-        try:
-            members = self._usable()
-            if members:
-                yield from self._checkpoint(members)
-        finally:
-            self._turns.leave()
+    def checkpoint(self, sent: list[Ticket] | None = None) -> Steps[None]:
+        """Checkpoint the transactions of all producers and the positions of all readers at once.
 
-    def _checkpoint(self, members: list[Member]) -> Steps[None]:
-        entered: list[Turns] = []
+        Whoever is interrupted before the request has left has changed nothing. After that the answer says
+        what became of it, and what is done with the group next waits for it. `sent` gets the request.
+        """
+        mine = at_hand()  # now: later parts of this may run elsewhere
+        hold = Hold()
         try:
+            yield from hold.enter(self._turns)
+            members = self._usable()
+            self._unknown = False
+            if members:
+                for member in members:
+                    if not isinstance(member, Producer):
+                        yield from hold.enter(member.saving)
+                look = _Look(members, mine, self._served)
+                yield from self._drop(look)
+                yield from self._commit(members, look, hold, [] if sent is None else sent)
+        finally:
+            hold.leave()
+
+    def _answered(self, members: list[Member], ticket: Ticket) -> None:
+        """A checkpoint was sent, and this has become of it."""
+        if isinstance(ticket.error, Unavailable):
+            self._unknown = True
             for member in members:
                 if not isinstance(member, Producer):
-                    yield from member.saving.enter()
-                    entered.append(member.saving)
-            look = _Look(members)
-            yield from self._drop(look.spoiled)
-            with _naming(members, look.drafts):
-                yield from closing.prepare(look.drafts)
-                yield from closing.commit(
-                    members[0].agent.session,
-                    [it.turns for it in members if isinstance(it, Producer)],
-                    [it.agent.id for it in members],
-                    look.drafts,
-                    look.positions,
-                )
-            look.saved()
-        finally:
-            for turns in entered:
-                turns.leave()
+                    member.agent.in_doubt = True
 
-    def _drop(self, drafts: list[Draft]) -> Steps[None]:
+    def _drop(self, look: _Look) -> Steps[None]:
         """Cancel what failed callbacks have left open: nothing else will."""
-        for draft in drafts:
-            try:
+        try:
+            for draft in look.spoiled:
                 agent = draft.producer.agent
-                yield from closing.cancel(agent.session, agent.id, [draft])
-            except (InvalidState, Fenced):
-                continue  # it has ended already
+                try:
+                    yield from closing.cancel(agent.session, agent.id, [draft])
+                except (InvalidState, Fenced):
+                    continue  # it has ended already
+        except BaseException:
+            look.release()
+            raise
+
+    def _commit(
+        self, members: list[Member], look: _Look, hold: Hold, sent: list[Ticket]
+    ) -> Steps[None]:
+        with naming(members, look.drafts):
+            yield from closing.prepare(look.drafts)
+            ticket = yield from closing.send(
+                members[0].agent.session,
+                [it.turns for it in members if isinstance(it, Producer)],
+                [it.agent.id for it in members],
+                look.drafts,
+                look.positions,
+            )
+            sent.append(ticket)
+            ticket.add_callback(partial(self._answered, members))
+            hold.until(ticket)
+            yield from closing.conclude(ticket, look.drafts, look.saved)
+
+    def settle(self) -> Steps[None]:
+        """Wait until what was begun before has ended."""
+        yield from self._turns.enter()
+        self._turns.leave()
+
+    # Cancelling.
 
     def cancel(self) -> Steps[None]:
         """Cancel the transactions of all producers, and take all readers back to their last checkpoint.
 
-        All is tried; the first thing that failed is raised then.
+        All is tried; the first thing that failed is raised then. What the server could not be asked to
+        cancel is none of the group's any more, and will be cancelled.
         """
-        yield from self._turns.enter()
+        hold = Hold()
         try:
-            yield from self._cancel(self._usable())
+            yield from hold.enter(self._turns)
+            yield from self._cancel(self._usable(), hold)
         finally:
-            self._turns.leave()
+            hold.leave()
 
-    def _cancel(self, members: list[Member]) -> Steps[None]:
+    def _cancel(self, members: list[Member], hold: Hold) -> Steps[None]:
+        readers = [it for it in members if not isinstance(it, Producer)]
+        producers = [it for it in members if isinstance(it, Producer)]
+        for reader in readers:  # not between a checkpoint and its answer
+            yield from hold.enter(reader.saving)
+        for reader in readers:
+            reader.rewind()
+        # Before anything is waited for: what is opened meanwhile is none of it.
+        claimed = [(it, it.claim(lambda _: True)) for it in producers]
         failure: Error | None = None
-        for member in members:
-            if not isinstance(member, Producer):
-                member.rewind()
-                continue
-            try:
-                yield from member.cancel()
-            except Error as error:
-                failure = failure or error
+        try:
+            while claimed:
+                producer, drafts = claimed.pop(0)
+                try:
+                    if drafts:
+                        agent = producer.agent
+                        yield from closing.cancel(agent.session, agent.id, drafts)
+                except Error as error:
+                    if isinstance(error, Unavailable):  # they must not get into the next checkpoint
+                        for draft in drafts:
+                            producer.abandon(draft)
+                    failure = failure or error
+        finally:
+            for _, drafts in claimed:
+                for draft in drafts:
+                    draft.unseal()
         if failure is not None:
             raise failure
 
-    def give_up(self, error: BaseException) -> Steps[None]:
+    def give_up(self, error: BaseException, sent: Sequence[Ticket] = ()) -> Steps[None]:
         """After an error that its user must see: cancel what can be cancelled.
 
-        If nobody knows whether a checkpoint took effect the readers stay where they are: who goes on with
-        them could lose or repeat something. New agents of the same names know where they stand.
+        `sent` is what a checkpoint had sent when it failed or was interrupted; if that worked after all,
+        there is nothing to give up. If nobody knows whether it took effect the readers stay where they
+        are, and no group takes them any further: that could lose or repeat something. New agents of the
+        same names know where they stand.
         """
-        yield from self._turns.enter()
+        hold = Hold()
         try:
+            yield from hold.enter(self._turns)
             with _joining:
                 members = [it for it in self._members.values() if not it.agent.closed]
-            if isinstance(error, Unavailable):
+            if sent:
+                if (answer := sent[0].error) is None:
+                    return
+                error = answer
+            if isinstance(error, Unavailable) and self._unknown:
                 for member in members:
                     if isinstance(member, Producer):
                         for draft in member.claim(lambda _: True):
                             member.abandon(draft)
                 return
-            yield from self._cancel(members)
+            yield from self._cancel(members, hold)
         except Error as other:
             log.warning("a group could not be cancelled: %s", other)
         finally:
-            self._turns.leave()
+            hold.leave()
 
 
 class _Look:
@@ -199,8 +260,11 @@ class _Look:
     and nowhere (`spoiled`) if it failed.
     """
 
-    def __init__(self, members: list[Member]) -> None:
-        self._mine = at_hand()
+    def __init__(
+        self, members: list[Member], mine: Handling | None, served: Container[Subscriber]
+    ) -> None:
+        self._served = served
+        self._mine = mine if mine is not None and mine.under_way else None
         self._returns: dict[Subscriber, int] = {}
         self._saved: list[Callable[[], None]] = []
         self.positions: list[ReadPosition] = []
@@ -222,17 +286,21 @@ class _Look:
 
     def _is_done(self, draft: Draft) -> bool:
         handling = draft.handling
-        if handling is None or handling.subscriber not in self._returns:
+        if handling is None:
             return True
-        if handling.dropped:
+        if self._is_spoiled(draft):
             return False
-        return (
-            handling is self._mine or 0 < handling.returned_as <= self._returns[handling.subscriber]
-        )
+        returns = self._returns.get(handling.subscriber)
+        return returns is None or handling is self._mine or 0 < handling.returned_as <= returns
 
     def _is_spoiled(self, draft: Draft) -> bool:
         handling = draft.handling
-        return handling is not None and handling.dropped and handling.subscriber in self._returns
+        return handling is not None and handling.dropped and handling.subscriber in self._served
+
+    def release(self) -> None:
+        """There will be no checkpoint: what was claimed for it is as before."""
+        for draft in (*self.drafts, *self.spoiled):
+            draft.unseal()
 
     def saved(self) -> None:
         """The checkpoint has worked."""
@@ -241,7 +309,7 @@ class _Look:
 
 
 @contextmanager
-def _naming(members: list[Member], drafts: list[Draft]) -> Iterator[None]:
+def naming(members: list[Member], drafts: list[Draft]) -> Iterator[None]:
     """Let an error say which member it is about, and tell a subscriber that was fenced."""
     try:
         yield

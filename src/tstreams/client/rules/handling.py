@@ -33,6 +33,11 @@ class Handling:
         """It failed, or its subscriber was rewound: what it made must not be committed."""
 
     @property
+    def under_way(self) -> bool:
+        """Whether the callback has not returned yet, nor failed."""
+        return self._delivery is not None
+
+    @property
     def delivery(self) -> Delivery:
         """The transaction, as long as the call is under way."""
         assert self._delivery is not None, "the call has ended"
@@ -51,6 +56,15 @@ class Handling:
         _at_hand.reset(token)
 
 
+def step_out() -> None:
+    """What follows in this context is in no call: it was copied from code that may have been in one."""
+    _at_hand.set(None)
+
+
 def at_hand() -> Handling | None:
-    """The call that this code runs in, if it runs in one."""
+    """The call that this code runs in, if it runs in one.
+
+    Tasks that a callback starts are in its call too. They may outlive it: what they open then shares the
+    fate of the call, because it was made from the same transaction.
+    """
     return _at_hand.get()

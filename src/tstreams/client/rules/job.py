@@ -9,7 +9,6 @@ from ...errors import BadRequest, InvalidState
 from ...limits import LEASE_MS_MAX, LEASE_MS_MIN
 from ...model import Ttl, check_name, milliseconds
 from ...protocol import CancelStep, Change, CommitStep, Done, GetJob, JobInfo, Stage
-from . import closing
 from .draft import Draft
 from .link import Link
 from .producer import Producer
@@ -44,7 +43,6 @@ class Job:
         producer.agent.check()
         _check_step(step)
         drafts = producer.claim(lambda _: True)
-        yield from closing.prepare(drafts)
         session = producer.agent.session
         ticket = yield from self._send(session, producer, drafts, step)
         try:
@@ -61,6 +59,8 @@ class Job:
         self, session: Session, producer: Producer, drafts: list[Draft], step: int
     ) -> Steps[Ticket]:
         try:
+            for draft in drafts:
+                yield from draft.finish(may_bring=False)
             yield from producer.turns.enter()
             try:
                 for draft in drafts:

@@ -8,10 +8,10 @@ from itertools import accumulate
 from typing import Any
 
 from ...errors import BadRequest, TooLarge
-from ...items import Codec, pack_many
+from ...items import Codec, pack, pack_many
 from ...limits import ITEM_BYTES_MAX, SEND_BATCH_BYTES
 
-_OFFSET_BYTES = 4
+ITEM_OVERHEAD_BYTES = 4
 """What an item costs in a batch beside its own bytes."""
 
 
@@ -42,7 +42,7 @@ class Outbox:
         if size > ITEM_BYTES_MAX:
             raise _too_large(size)
         self._items.append(item)
-        self._bytes += size + _OFFSET_BYTES
+        self._bytes += size + ITEM_OVERHEAD_BYTES
         return self._bytes >= SEND_BATCH_BYTES
 
     def extend(self, items: Sequence[Any]) -> bool:
@@ -57,7 +57,7 @@ class Outbox:
         if largest > ITEM_BYTES_MAX:
             raise _too_large(largest)
         self._items += items
-        self._bytes += sum(map(len, items)) + _OFFSET_BYTES * len(items)
+        self._bytes += sum(map(len, items)) + ITEM_OVERHEAD_BYTES * len(items)
         return self._bytes >= SEND_BATCH_BYTES
 
     def take(self) -> Iterator[bytes]:
@@ -65,6 +65,14 @@ class Outbox:
         items, self._items = self._items, []
         self._bytes = 0
         return self._batches(items)
+
+    def take_last(self) -> bytes | None:
+        """What was gathered as one batch, if it is that small; else None, and it stays here."""
+        if not self._items or self._bytes >= SEND_BATCH_BYTES:
+            return None
+        batch = pack(self._items, self._codec)
+        self.clear()
+        return batch
 
     def clear(self) -> None:
         """Forget what was gathered."""
@@ -76,7 +84,7 @@ class Outbox:
         return pack_many(data, self._codec, schema=self._schema)
 
     def _batches(self, items: list[bytes]) -> Iterator[bytes]:
-        ends = list(accumulate((len(item) + _OFFSET_BYTES for item in items), initial=0))
+        ends = list(accumulate((len(item) + ITEM_OVERHEAD_BYTES for item in items), initial=0))
         start = 0
         while start < len(items):
             enough = bisect_left(ends, ends[start] + SEND_BATCH_BYTES, start + 1)

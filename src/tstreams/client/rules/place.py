@@ -105,6 +105,8 @@ class Place:
         """A checkpoint of this has worked."""
         self.rewind_id, self.rewind_position = next_id, position
         self.unsaved = False
+        if next_id > self.next_id:  # a group covered a call that has not returned, and may fail
+            self.next_id, self.position = next_id, position
 
     def rewind(self) -> int:
         """Back to the last checkpoint, or to where it began; the credit that was queued."""

@@ -73,7 +73,7 @@ class Producer:
         self.partitioner = Partitioner(agent.stream, partitions, agent.name)
         self.turns = Turns()
         self._lock = threading.Lock()
-        self._open: dict[int, Draft] = {}
+        self._open: dict[Draft, None] = {}
         self._opening: Counter[int] = Counter()
         agent.session.hold_lease(lease_ms)
 
@@ -100,14 +100,30 @@ class Producer:
                 self._opening[chosen] -= 1
 
     def _check_free(self, partition: int) -> None:
-        held = next((it.id for it in self._open.values() if it.partition == partition), None)
+        held = next((it.id for it in self._open if it.partition == partition), None)
         if held is not None or self._opening[partition]:
             raise InvalidState(
                 f"transaction {held or '(being opened)'} of producer {self.agent.name!r} is open in "
                 f"partition {partition}: close it first, or open with another policy"
             )
 
+    def begin(self, partition: int) -> Draft:
+        """A transaction that is opened by its checkpoint, or earlier if it grows large: nobody waits."""
+        self.agent.check()
+        draft = Draft(self, 0, self.partitioner.check(partition))
+        with self._lock:
+            self._open[draft] = None
+        return draft
+
     def _open_in(self, partition: int, *, hidden: bool = False) -> Steps[Draft]:
+        draft = Draft(self, (yield from self.open_id(partition)), partition)
+        if not hidden:
+            with self._lock:
+                self._open[draft] = None
+        return draft
+
+    def open_id(self, partition: int) -> Steps[int]:
+        """Open a transaction on the server: its id."""
         agent = self.agent
         # It has no deadline of its own: if nobody waits for its answer any more, it is cancelled when
         # the answer comes. Else a transaction that nobody knows of would stay open, and hold up readers.
@@ -120,11 +136,7 @@ class Producer:
         except BaseException:
             ticket.add_callback(self._drop_orphan)
             raise
-        draft = Draft(self, done.id, partition)
-        if not hidden:
-            with self._lock:
-                self._open[done.id] = draft
-        return draft
+        return done.id
 
     def _drop_orphan(self, ticket: Ticket) -> None:
         if ticket.error is None:
@@ -147,7 +159,7 @@ class Producer:
     def forget(self, draft: Draft) -> None:
         """A transaction is not open any more."""
         with self._lock:
-            self._open.pop(draft.id, None)
+            self._open.pop(draft, None)
 
     # Closing.
 
@@ -174,7 +186,7 @@ class Producer:
     def claim(self, is_wanted: Callable[[Draft], bool]) -> list[Draft]:
         """Seal the open transactions that are wanted, and that nobody else is closing."""
         with self._lock:
-            drafts = list(self._open.values())
+            drafts = list(self._open)
         return [draft for draft in drafts if is_wanted(draft) and draft.try_seal()]
 
     def prepare_one(self, draft: Draft) -> Steps[None]:
@@ -194,7 +206,8 @@ class Producer:
     def abandon(self, draft: Draft) -> None:
         """A checkpoint failed, and nobody will try again: if it is open, it must not stay so."""
         draft.abandon()
-        self._drop(draft.id, draft)
+        if draft.id:
+            self._drop(draft.id, draft)
 
     def close(self, until: float | None = None) -> Steps[None]:
         """Cancel what is open and give the name back. What was submitted before takes effect before."""
@@ -205,10 +218,16 @@ class Producer:
         self.agent.session.drop_lease(self.lease_ms)
         yield from self._wait_for_turns(until)
         with self._lock:
-            drafts = list(self._open.values())
+            drafts = list(self._open)
         for draft in drafts:
-            draft.close(TransactionState.CANCELLED)
+            if not draft.sealed:  # of one that somebody is closing, the answer will tell
+                draft.close(TransactionState.CANCELLED)
         yield from self.agent.leave(until)
+
+    def dismiss(self) -> None:
+        """Give the name back without waiting: nobody has used it."""
+        self.agent.session.drop_lease(self.lease_ms)
+        self.agent.abandon()
 
     def _wait_for_turns(self, until: float) -> Steps[None]:
         entering = self.turns.enter()
@@ -252,7 +271,7 @@ class Producer:
         session = self.agent.session
         if self.turns.taken or not session.link.window.enter(len(batch)):
             return False
-        session.send(sink, Instant, (self.agent.id, partition), batch, one_way=one_way)
+        session.send(sink, Instant, (self.agent.id, partition), (batch,), one_way=one_way)
         return True
 
     def send_instant(
@@ -270,7 +289,7 @@ class Producer:
                 window.push_in(size)
             elif not window.enter(size):
                 yield from window.wait(size, session.link.timeout_s)
-            session.send(sink, Instant, (self.agent.id, partition), batch, one_way=one_way)
+            session.send(sink, Instant, (self.agent.id, partition), (batch,), one_way=one_way)
         finally:
             self.turns.leave()
 

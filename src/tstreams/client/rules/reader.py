@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeAlias
 
 from ...errors import BadRequest
@@ -17,7 +18,8 @@ from ...limits import (
     KIB,
 )
 from ...model import Anchor, Offset
-from ...protocol import Commit, Done, GetPositions, Positions, ReadPosition, Want
+from ...protocol import Commit, GetPositions, Positions, ReadPosition, Want
+from . import closing
 from .agent import Agent, open_agent
 from .cursor import NEVER, Cursor, Start, Starts
 from .delivery import Delivery, Source, unpack
@@ -25,7 +27,7 @@ from .lane import Ask, Lane
 from .link import Link
 from .partitioning import check_partition, chosen_partitions, listed
 from .ticket import AnyOf, Steps, Ticket, answer
-from .turns import Turns
+from .turns import Hold, Turns
 
 _WAIT_S_MAX = FETCH_WAIT_MS_MAX / 1000
 _LANE_BYTES_MIN = 128 * KIB
@@ -339,20 +341,16 @@ class Reader:
     def checkpoint(self) -> Steps[None]:
         """Save durably where the reader stands."""
         self.agent.check()
-        yield from self.saving.enter()
+        hold = Hold()
         try:
+            yield from hold.enter(self.saving)
             marks = self.marks()
             positions = self.positions_of(marks)
             ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
-
-            def note(ticket: Ticket) -> None:  # also if nobody waits for the answer any more
-                if ticket.error is None:
-                    self.saved(marks)
-
-            ticket.add_callback(note)
-            yield from answer(ticket, Done)
+            hold.until(ticket)
+            yield from closing.conclude(ticket, (), partial(self.saved, marks))
         finally:
-            self.saving.leave()
+            hold.leave()
 
     def rewind(self) -> None:
         """Back to the last checkpoint in all partitions."""

@@ -10,7 +10,7 @@ import moebius
 
 from ...errors import Error, InvalidState
 from ...limits import KEEPALIVE_S_MAX
-from ...protocol import Change, KeepAlive, encode
+from ...protocol import Change, Commit, KeepAlive, encode
 from .failures import agent_in, is_session_end, translated
 from .ticket import Ticket
 
@@ -71,7 +71,13 @@ class Session:
     def start_batch(self, kind: type[Change], *fields: Any, batch: Buffer) -> Ticket:
         """Send a change with a batch, for which the caller has taken room in the window."""
         ticket = Ticket()
-        self.send(ticket, kind, fields, batch)
+        self.send(ticket, kind, fields, (batch,))
+        return ticket
+
+    def start_commit(self, *fields: Any, batches: tuple[Buffer, ...]) -> Ticket:
+        """Send a commit with the batches that it brings, for which the caller has taken room."""
+        ticket = Ticket()
+        self.send(ticket, Commit, fields, batches)
         return ticket
 
     def send(
@@ -79,13 +85,13 @@ class Session:
         sink: Any,
         kind: type[Change],
         fields: tuple[Any, ...],
-        batch: Buffer | None = None,
+        batches: tuple[Buffer, ...] = (),
         *,
         timeout_s: float | None = -1,
         one_way: bool = False,
     ) -> None:
         """Number a change and send it. `sink` is `Counted`, and room in the window has been taken."""
-        sink.size = size = 0 if batch is None else len(batch)
+        sink.size = size = sum(map(len, batches)) if batches else 0
         if self.ended is not None:
             self.link.window.leave(size)
             raise InvalidState(self.ended.message)
@@ -96,9 +102,13 @@ class Session:
             sink.number = number
             try:
                 message = encode(kind(self.id, number, self.acked, *fields))
-                parts = (message,) if batch is None else (message, batch)
                 self.link.wire.begin(
-                    sink, command, parts, timeout=timeout_s, repeat=not one_way, one_way=one_way
+                    sink,
+                    command,
+                    (message, *batches),
+                    timeout=timeout_s,
+                    repeat=not one_way,
+                    one_way=one_way,
                 )
             except moebius.Error as error:
                 self._ack(number)

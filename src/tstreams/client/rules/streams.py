@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def stream_of(info: StreamInfo) -> Stream:
     """A stream, as users see it."""
     ttl = timedelta(milliseconds=info.ttl_ms)
-    return Stream(info.name, info.partitions, ttl, info.description, info.schema)
+    return Stream(info.name, info.partitions, ttl, info.description, info.schema, info.id)
 
 
 def create_stream(

@@ -8,30 +8,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 
 from ...errors import BadRequest, Error, Fenced, InvalidState
-from ...limits import (
-    CLIENT_CLOSE_TIMEOUT_S,
-    SUBSCRIBER_ENGINES_MAX,
-    SUBSCRIBER_LAG_BYTES,
-    SUBSCRIBER_WINDOW_BYTES,
-)
-from ...model import Offset
-from ...protocol import Commit, Done, ReadPosition
+from ...limits import CLIENT_CLOSE_TIMEOUT_S, SUBSCRIBER_LAG_BYTES, SUBSCRIBER_WINDOW_BYTES
+from ...protocol import Commit, ReadPosition
+from . import closing
 from .agent import Agent
 from .cursor import Start
 from .delivery import Source
 from .handling import Handling
 from .inflow import Inflow
-from .link import Link
 from .partitioning import check_partition
 from .place import Mark, Places
-from .reader import open_at
-from .ticket import AnyOf, Steps, Ticket, answer
-from .turns import Turns
+from .ticket import AnyOf, Steps, Ticket
+from .turns import Hold, Turns
 
 
 class Run(Enum):
@@ -40,24 +34,6 @@ class Run(Enum):
     STOPPED = "stopped"
     RUNNING = "running"
     STOPPING = "stopping"
-
-
-def open_subscriber(
-    link: Link,
-    stream: str,
-    name: str | None,
-    start: Offset,
-    resume: bool,
-    partitions: Iterable[int] | None,
-    engines: int,
-) -> Steps[Subscriber]:
-    """Make a subscriber: where it was checkpointed last, or at `start`."""
-    if isinstance(engines, bool) or not isinstance(engines, int):
-        raise BadRequest(f"engines are a number, not {engines!r}")
-    if not 1 <= engines <= SUBSCRIBER_ENGINES_MAX:
-        raise BadRequest(f"a subscriber has 1 to {SUBSCRIBER_ENGINES_MAX} engines, not {engines}")
-    agent, starts = yield from open_at(link, stream, name, start, resume, partitions)
-    return Subscriber(agent, starts, engines)
 
 
 class Subscriber:
@@ -96,12 +72,15 @@ class Subscriber:
 
     # Starting and stopping.
 
-    def start(self) -> None:
+    def start(self) -> Steps[None]:
         """Begin where callbacks have returned. Partitions that had failed try again."""
         self.agent.check()
+        self._check_stopped()
+        # The answer to an interrupted checkpoint may say that more has been done.
+        yield from self.saving.enter()
+        self.saving.leave()
         with self._lock:
-            if self._run is not Run.STOPPED:
-                raise InvalidState(f"{self.agent.title} is {self._run.value}: it cannot be started")
+            self._check_stopped()
             self._run = Run.RUNNING
             self._doom = self._fatal = None
             self._told = self._ended_by_itself = False
@@ -109,6 +88,10 @@ class Subscriber:
             self._inflow.held = 0
             self._inflow.begins_at = 0.0
             self._places.restart()
+
+    def _check_stopped(self) -> None:
+        if self._run is not Run.STOPPED:
+            raise InvalidState(f"{self.agent.title} is {self._run.value}: it cannot be started")
 
     def stop(self) -> Steps[None]:
         """Hand out nothing more, and wait for the callbacks to return; an engine does not wait."""
@@ -121,6 +104,13 @@ class Subscriber:
             self._ended_by_itself = False
         self._wake_all()
         yield from self.wait(None)
+
+    def wind_down(self) -> None:
+        """Hand out nothing more, if it runs."""
+        with self._lock:
+            if self._run is Run.RUNNING:
+                self._finish()
+        self._wake_all()
 
     def wait(self, timeout_s: float | None) -> Steps[bool]:
         """Wait until no engine runs. Whether it is so."""
@@ -135,10 +125,7 @@ class Subscriber:
         if self.agent.closed:
             return
         until = until or time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
-        with self._lock:
-            if self._run is Run.RUNNING:
-                self._finish()
-        self._wake_all()
+        self.wind_down()
         yield from self.wait(max(0.0, until - time.monotonic()))
         self.agent.closed = True
         yield from self.agent.leave(until)
@@ -185,11 +172,17 @@ class Subscriber:
                 wait_s = self._retry_s()
             ticket = Ticket()
             self._idle.append(ticket)
-            # Whoever brings news after this look wakes us; what came before it is seen here.
-            if not self._places.line and not self._inflow.has_news and self._run is Run.RUNNING:
-                yield AnyOf((ticket,), wait_s)
-            with suppress(ValueError):
-                self._idle.remove(ticket)
+            try:
+                # Whoever brings news after this look wakes us; what came before it is seen here.
+                if not self._places.line and not self._inflow.has_news and self._run is Run.RUNNING:
+                    yield AnyOf((ticket,), wait_s)
+            except BaseException:
+                if ticket.ended:
+                    self._stir()  # what this engine was woken for, another one must see
+                raise
+            finally:
+                with suppress(ValueError):
+                    self._idle.remove(ticket)
 
     def returned(self, handling: Handling) -> None:
         """The callback has returned: a checkpoint covers it from now on."""
@@ -225,13 +218,16 @@ class Subscriber:
 
     def engine_ended(self) -> None:
         """An engine calls no more, and neither should the others."""
-        self._wake_all()
         with self._lock:
             self._alive -= 1
-            if self._alive:
-                return
-            self._run = Run.STOPPED
-        self._ended.end()
+            if self._run is Run.RUNNING:  # it was interrupted
+                self._ended_by_itself = True
+                self._finish()
+            if is_last := not self._alive:
+                self._run = Run.STOPPED
+        self._wake_all()
+        if is_last:
+            self._ended.end()
 
     def _hand_out(self) -> Handling:
         place = self._places.first()
@@ -346,18 +342,19 @@ class Subscriber:
     def checkpoint(self) -> Steps[None]:
         """Save durably for which transactions the callbacks have returned."""
         self.agent.check()
-        yield from self.saving.enter()
+        hold = Hold()
         try:
+            yield from hold.enter(self.saving)
             marks, _ = self.look()
             positions = self.positions_of(marks)
             ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
-            yield from answer(ticket, Done)
-            self.saved(marks)
+            hold.until(ticket)
+            yield from closing.conclude(ticket, (), partial(self.saved, marks))
         except Fenced as error:
             self.fenced(error)
             raise
         finally:
-            self.saving.leave()
+            hold.leave()
 
     def fenced(self, error: Error) -> None:
         """A checkpoint was refused because another holds the name now."""

@@ -48,3 +48,38 @@ class Turns:
                 return
             ticket = self._waiting.popleft()
         ticket.end()
+
+
+class Hold:
+    """The turns of one operation, which it leaves together.
+
+    If it was interrupted with a request under way they are left when that has been answered: whoever comes
+    next must find what the answer says.
+    """
+
+    __slots__ = ("_entered", "_request")
+
+    def __init__(self) -> None:
+        self._entered: list[Turns] = []
+        self._request: Ticket | None = None
+
+    def enter(self, turns: Turns) -> Steps[None]:
+        """Wait for one's turn."""
+        yield from turns.enter()
+        self._entered.append(turns)
+
+    def until(self, request: Ticket) -> None:
+        """This has been sent."""
+        self._request = request
+
+    def leave(self) -> None:
+        """The next ones, please; after what an interrupted operation wants to be done with the answer."""
+        if self._request is None:
+            self._leave()
+        else:
+            self._request.add_callback(self._leave)
+
+    def _leave(self, _: Ticket | None = None) -> None:
+        entered, self._entered = self._entered, []
+        for turns in entered:
+            turns.leave()

@@ -42,6 +42,11 @@ class Window:
         with self._lock:
             self._take(size)
 
+    def join(self, count: int) -> None:
+        """So many that have taken room leave as one request."""
+        with self._lock:
+            self.requests -= count - 1
+
     def wait(self, size: int, timeout_s: float) -> Steps[None]:
         """Take room, as soon as there is some."""
         ticket = Ticket()

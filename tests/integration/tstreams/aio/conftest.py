@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tstreams import aio
@@ -41,6 +42,12 @@ async def clicks(ts: aio.Client) -> str:
     return (await ts.create_stream("clicks", partitions=4)).name
 
 
+@pytest.fixture
+async def out(ts: aio.Client) -> str:
+    """Another one."""
+    return (await ts.create_stream("out", partitions=4)).name
+
+
 async def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
     """Wait until the condition is true; fail if it never is."""
     deadline = anyio.current_time() + timeout_s
@@ -59,3 +66,33 @@ async def all_items(consumer: aio.Consumer, max_wait: float = 0) -> list[list[by
 def agents_of(node: Node) -> int:
     """How many agents hold a name on the server."""
     return sum(len(session.agents) for session in list(node.shards[0].core.state.sessions.values()))
+
+
+async def write(ts: aio.Client, stream: str, count: int, partitions: int = 1) -> list[int]:
+    """Write numbers, each in a transaction of its own."""
+    async with ts.producer(stream) as producer:
+        return [await producer.instant([b"%d" % n], n % partitions) for n in range(count)]
+
+
+async def visible(ts: aio.Client, stream: str) -> list[bytes]:
+    """All items of a stream."""
+    async with ts.consumer(stream) as consumer:
+        return [item for items in await all_items(consumer) for item in items]
+
+
+async def saved(ts: aio.Client, stream: str, name: str, partition: int = 0) -> int | None:
+    """Where a reader of this name would begin. It takes the name."""
+    async with ts.consumer(stream, name) as consumer:
+        return consumer.position(partition)
+
+
+class Failures:
+    """Remembers what `on_failure` was called with."""
+
+    def __init__(self) -> None:
+        self.found: list[BaseException] = []
+
+    async def add(self, error: BaseException) -> None:
+        """What `on_failure` is."""
+        await anyio.lowlevel.checkpoint()
+        self.found.append(error)

@@ -1,0 +1,119 @@
+"""A checkpoint group."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from ...errors import BadRequest
+from ..pickling import refuse_to_pickle
+from ..rules import group as rules
+from ..rules.ticket import Ticket
+from .consumer import Consumer
+from .driver import Driver
+from .producer import Producer
+from .subscriber import Subscriber
+
+Agent: TypeAlias = Producer | Consumer | Subscriber
+
+
+class CheckpointGroup:
+    """Producers, consumers and subscribers that checkpoint together: all of it takes effect, or nothing.
+
+    An agent is in one group at most. Tasks may share a group: checkpoints and cancels of it, and of its
+    readers on their own, run one after the other. `async with` it: leaving the block checkpoints; an
+    exception cancels, and so does cancelling the task. A group needs no closing, and closes none of its
+    members.
+    """
+
+    def __init__(self, driver: Driver, group: rules.Group) -> None:
+        self._driver = driver
+        self._rules = group
+
+    def add(self, agent: Agent) -> None:
+        """Let an agent take part. `InvalidState` if it is closed, or is in a group already."""
+        self._rules.add(_rules_of(agent))
+
+    def remove(self, agent: Agent) -> None:
+        """Let an agent take part no more; what it has open stays open. `NotFound` if it is no member."""
+        self._rules.remove(_rules_of(agent))
+
+    def clear(self) -> None:
+        """Remove all agents."""
+        self._rules.clear()
+
+    def exists(self, agent: Agent) -> bool:
+        """Whether an agent is a member."""
+        return self._rules.exists(_rules_of(agent))
+
+    def __contains__(self, agent: Agent) -> bool:
+        return self.exists(agent)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    async def checkpoint(self) -> None:
+        """Checkpoint all open transactions of its producers and all positions of its readers, at once.
+
+        If a member was closed, fenced, or had a transaction that expired, nothing is written, and the
+        error says which it was. On `Timeout` or `Unavailable` nobody knows whether it took effect.
+
+        Of a subscriber it covers the callbacks that have returned and, if it is called inside a callback
+        or a task that one has started, that one too. Transactions that other callbacks have opened, and
+        that are still at work, stay open for a later checkpoint; those of callbacks that failed are
+        cancelled.
+
+        If the task is cancelled in here nothing has changed; or, if the checkpoint was under way to the
+        server already, it takes effect as a whole. The members know of it when the answer has come, and
+        what is done with the group next waits for that.
+        """
+        await self._driver.run(self._rules.checkpoint())
+
+    async def cancel(self) -> None:
+        """Cancel all open transactions of its producers, and take its readers back to their last
+        checkpoint: they read again what came after it. If one member fails, the others are done all
+        the same, and the error is raised. Goes on if the task is cancelled."""
+        await self._driver.finish(self._rules.cancel())
+
+    async def __aenter__(self) -> CheckpointGroup:
+        # A task that was cancelled in an earlier block did not wait for its end.
+        await self._driver.run(self._rules.settle())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            await self._give_up(Exception(), (), wait=isinstance(error, Exception))
+            return
+        sent: list[Ticket] = []
+        try:
+            await self._driver.run(self._rules.checkpoint(sent))
+        except BaseException as failure:
+            await self._give_up(failure, sent, wait=isinstance(failure, Exception))
+            raise
+
+    async def _give_up(
+        self, error: BaseException, sent: list[Ticket] | tuple[()], *, wait: bool
+    ) -> None:
+        """Cancel and rewind. A cancelled task must not wait for the server: it goes on by itself then."""
+        ended = self._driver.spawn(self._rules.give_up(error, sent))
+        if wait:
+            await ended
+
+    def __repr__(self) -> str:
+        return f"<checkpoint group of {len(self)} agents>"
+
+    def __reduce__(self) -> Any:
+        raise refuse_to_pickle("a checkpoint group")
+
+
+def _rules_of(agent: Agent) -> rules.Member:
+    if not isinstance(agent, Producer | Consumer | Subscriber):
+        raise BadRequest(
+            f"a group is of producers, consumers and subscribers, not {type(agent).__name__}"
+        )
+    return agent._rules
