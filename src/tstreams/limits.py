@@ -165,7 +165,7 @@ SUBSCRIBER_RETRY_S_MAX = 5.0
 PROCESS_BATCH = 1000
 """Transactions that a processing loop commits together at most: enough that the commit does not count."""
 
-PROCESS_COMMITS_MAX = 16
+PROCESS_COMMITS_MAX = 64
 """Commits of an exactly-once loop under way: while one is being made durable, the next are worked on."""
 
 PROCESS_COMMIT_S = 1.0

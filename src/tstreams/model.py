@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
@@ -67,7 +67,7 @@ class Stream:
     description: str = ""
     schema_bytes: bytes | None = None
     """The serialised Arrow schema, if the stream has one."""
-    id: int = 0
+    id: int = field(default=0, repr=False)
     """Its number on its server. A stream that is made anew under the same name has another."""
 
     @property

@@ -15,6 +15,7 @@ from tstreams.core.records import (
     AnyRecord,
     Committed,
     Filled,
+    InstantMade,
     ItemsSent,
     decode_record,
     encode_record,
@@ -252,6 +253,22 @@ def test_a_commit_brings_batches_along(client: Client) -> None:
     assert client.frontier(0) is client.frontier(1) is None
     assert not client.shard.state.open
     assert client.open(producer) > second.transaction
+
+
+def test_a_commit_of_one_new_transaction_is_one_record(client: Client) -> None:
+    producer, reader = client.agent(), client.agent("r", kind="reader")
+    members, brought = [producer, reader], [Brought(producer, 1)]
+    client.ask(Commit, members, [], [ReadPosition(reader, 0, 7)], brought, brought=[3])
+    record = client.log[-1]
+    assert isinstance(record, InstantMade)
+    assert (record.partition, record.count) == (1, 3)
+    assert [it[1:] for it in record.positions] == [("r", 0, 7)]
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 8, 7)])  # it has moved
+    # Whatever else is in it must not get lost: then it is a commit as any other.
+    empty = client.open(producer)
+    client.ask(Commit, members, [empty], [ReadPosition(reader, 0, 9)], brought, brought=[1])
+    assert isinstance(client.log[-1], Committed)
+    assert not client.shard.state.open
 
 
 def test_a_commit_that_brings_nonsense_changes_nothing(client: Client) -> None:

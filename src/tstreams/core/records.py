@@ -109,12 +109,16 @@ class ItemsSent(Record, frozen=True, tag=10):
 
 
 class InstantMade(Record, frozen=True, tag=11):
-    """A whole transaction; the batch follows."""
+    """A whole transaction; the batch follows.
+
+    `positions`, as of `Committed`: the readers that moved on with it, if it came with a commit.
+    """
 
     transaction: int
     stream: int
     partition: int
     count: int
+    positions: list[tuple[int, str, int, int]] = []
 
 
 class Committed(Record, frozen=True, tag=12):

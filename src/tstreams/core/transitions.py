@@ -144,6 +144,8 @@ class Transitions:
     def _instant_made(self, now_ms: int, record: InstantMade) -> None:
         self._give_out(record.transaction)
         self._state.stirred.add((record.stream, record.partition))
+        for position in record.positions:
+            self._state.move(*position)
 
     def _committed(self, now_ms: int, record: Committed) -> None:
         self._release(record.transactions, InvalidState)

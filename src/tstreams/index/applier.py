@@ -152,6 +152,8 @@ class Applier:
         self._batch.put(key, ONE_BATCH.pack(record.count, 1, position, size))
         self._live.add(position, size)
         self._note_death(stream, partition, transaction)
+        if record.positions:
+            self._move(record.positions)
 
     def _note_death(self, stream: int, partition: int, transaction: int) -> None:
         """Have somebody look at this partition when this transaction dies."""
@@ -294,8 +296,7 @@ class Applier:
     def _committed(self, record: Committed, position: int, size: int) -> None:
         self._show(record.transactions)
         self._drop_open(record.empty)
-        for stream, reader, partition, transaction in record.positions:
-            self._put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
+        self._move(record.positions)
 
     def _show(self, transactions: Sequence[int]) -> None:
         for transaction in transactions:
@@ -303,6 +304,11 @@ class Applier:
             key = transaction_key(b"T", it.stream, it.partition, transaction)
             self._put(key, keys.pack_transaction(it.items, it.places))
             self._note_death(it.stream, it.partition, transaction)
+
+    def _move(self, positions: Iterable[tuple[int, str, int, int]]) -> None:
+        """Readers have come so far."""
+        for stream, reader, partition, transaction in positions:
+            self._put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
 
     def _ended(self, record: Ended, position: int, size: int) -> None:
         self._drop_open(record.transactions)

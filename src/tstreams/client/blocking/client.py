@@ -271,7 +271,7 @@ class Client:
         "at-most-once" the position: a crash between the two repeats, or loses, a batch. Each commit
         covers up to `batch` transactions or `commit_every` seconds, and what is here if no more is.
         `on_commit` is called when some were acknowledged, with what has been done so far: exactly once
-        does not wait for that, but goes on working, up to 16 commits ahead. Each of them takes effect
+        does not wait for that, but goes on working, up to 64 commits ahead. Each of them takes effect
         only after the one before it.
 
         Ends when nothing came for `max_wait` seconds, or `stop` is set: all that was done is committed

@@ -14,12 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadRequest
-from ...items import Buffer, pack
 from ...limits import (
-    COMMIT_BROUGHT_MAX,
     FETCH_BYTES,
     PROCESS_COMMITS_MAX,
-    SEND_BATCH_BYTES,
 )
 from ...model import Offset, Ttl
 from ...protocol import Brought, ReadPosition
@@ -28,10 +25,10 @@ from .delivery import Delivery
 from .draft import Draft
 from .group import naming
 from .link import Link
-from .outbox import ITEM_OVERHEAD_BYTES, is_arrow
 from .partitioning import chosen_partitions, listed
 from .producer import Producer, open_producer
 from .reader import Mark, Reader, check_offset, open_reader
+from .results import Results
 from .streams import get_stream
 from .ticket import Steps, Ticket
 
@@ -109,10 +106,7 @@ def open_processing(
 class Processing:
     """Reads, writes and commits for a loop that calls a function in between.
 
-    Invariants: `_open` holds the transactions that the next commit will checkpoint, by partition, and `_small`
-    the items that it will bring along as new ones: so few that they need no transaction before. A partition
-    is in one of the two at most, and `_small_bytes` is what is in the second.
-    `_uncommitted` counts what has been handed out since the last commit. `_under_way` are the commits that
+    Invariants: `_results` is what the next commit will checkpoint. `_uncommitted` counts what has been handed out since the last commit. `_under_way` are the commits that
     were sent and not noted, in their order. Each says where the one before it has left the reader (`_left`),
     so that after one that failed none takes effect.
     """
@@ -133,12 +127,9 @@ class Processing:
         self._commit_every_s = commit_every_s
         self._under_way: deque[_UnderWay] = deque()
         self._left: dict[int, int] = {}
-        self._open: dict[int, Draft] = {}
-        self._small: dict[int, list[bytes]] = {}
-        self._small_bytes = 0
+        self._results = Results(producer, delivery == EXACTLY_ONCE)
         self._gathered: deque[Delivery] = deque()
         self._uncommitted = 0
-        self._items = 0
         self._since = 0.0
 
     def next(
@@ -196,92 +187,12 @@ class Processing:
     # Results.
 
     def write(self, delivery: Delivery, results: Any) -> Steps[None]:
-        """Add what the function gave for a transaction to those that the next commit will checkpoint.
-
-        Results are items, or pairs of a key or a partition and an item; or Arrow data. Items without
-        either go to the partition of the same number, so that their order stays.
-        """
-        if results is None:
-            return
-        if is_arrow(results):
-            yield from self._add(self._same_partition(delivery), results)
-            return
-        if isinstance(results, str | bytes | bytearray | memoryview):
-            raise TypeError(
-                f"the function gives a list of items or the like, not one {type(results).__name__}"
-            )
-        if type(results) is list and set(map(type, results)) == {bytes}:
-            here = self._same_partition(delivery)
-            if not self._keep(here, results):
-                draft = yield from self._draft(here)
-                yield from draft.add_many(results)
-            self._items += len(results)
-            return
-        for result in results:
-            yield from self.write_one(delivery, result)
+        """Add what the function gave for a transaction to what the next commit will checkpoint."""
+        return self._results.write(delivery.entry.partition, results)
 
     def write_one(self, delivery: Delivery, result: Any) -> Steps[None]:
         """Add one result."""
-        if isinstance(result, tuple):
-            where, item = self._place(result)
-            yield from self._add(where, item)
-        else:
-            yield from self._add(self._same_partition(delivery), result)
-
-    def _same_partition(self, delivery: Delivery) -> int:
-        return delivery.entry.partition % self.producer.agent.stream.partitions
-
-    def _place(self, result: tuple[Any, ...]) -> tuple[int, Any]:
-        if len(result) != 2:
-            raise TypeError("a result is an item, or a key or a partition and an item")
-        where, item = result
-        partitioner = self.producer.partitioner
-        if isinstance(where, int) and not isinstance(where, bool):
-            return partitioner.check(where), item
-        if isinstance(where, Buffer):
-            return partitioner.pick(None, where), item
-        raise TypeError(f"a key is bytes-like, a partition a number, not {type(where).__name__}")
-
-    def _keep(self, partition: int, items: list[bytes]) -> bool:
-        """Keep items for the next commit to bring along, if they are few. Whether they were kept."""
-        size = sum(map(len, items)) + ITEM_OVERHEAD_BYTES * len(items)
-        held = self._small.get(partition)
-        if (
-            self._delivery != EXACTLY_ONCE
-            or self._small_bytes + size >= SEND_BATCH_BYTES
-            or partition in self._open
-            or self.producer.schema is not None
-            or (held is None and len(self._small) >= COMMIT_BROUGHT_MAX)
-        ):
-            return False
-        if held is None:
-            held = self._small[partition] = []
-        held += items
-        self._small_bytes += size
-        return True
-
-    def _draft(self, partition: int) -> Steps[Draft]:
-        """The transaction for a partition. What was kept for it goes before what comes now."""
-        draft = self._open.get(partition)
-        if draft is None:
-            draft = self._open[partition] = self.producer.begin(partition)
-            if kept := self._small.pop(partition, None):
-                self._small_bytes -= sum(map(len, kept)) + ITEM_OVERHEAD_BYTES * len(kept)
-                yield from draft.add_many(kept)
-        return draft
-
-    def _add(self, partition: int, item: Any) -> Steps[None]:
-        if type(item) is bytes and self._keep(partition, [item]):
-            self._items += 1
-            return
-        draft = yield from self._draft(partition)
-        if is_arrow(item):
-            yield from draft.add_many(item)
-            self._items += getattr(item, "num_rows", 0) or len(item)
-            return
-        if draft.add(item):
-            yield from draft.flush()
-        self._items += 1
+        return self._results.write_one(delivery.entry.partition, result)
 
     # Commits.
 
@@ -296,42 +207,32 @@ class Processing:
                 self._note()
             yield from self._begin_commit()
             return
-        drafts = self._sealed()
+        drafts = self._results.sealed()
         if drafts:
             agent = self.producer.agent
             yield from closing.prepare(drafts)
             yield from closing.commit(agent.session, [self.producer.turns], [agent.id], drafts)
         if self._delivery == AT_LEAST_ONCE:
             yield from self.reader.checkpoint()
-        self._open.clear()
-        self._count(self._uncommitted, self._items)
-        self._uncommitted = self._items = 0
+        self._count(self._uncommitted, self._results.clear())
+        self._uncommitted = 0
 
     def _count(self, transactions: int, items: int) -> None:
         self.done.transactions += transactions
         self.done.items += items
         self.done.commits += 1
 
-    def _sealed(self) -> list[Draft]:
-        drafts = list(self._open.values())
-        for draft in drafts:
-            draft.seal()  # raises if it has ended: then what was read must not count either
-        return drafts
-
     def _begin_commit(self) -> Steps[None]:
-        if self._open:
-            for partition in list(self._small):
-                yield from self._draft(partition)
-        drafts = self._sealed()
+        yield from self._results.unite()
+        drafts = self._results.sealed()
         marks = self.reader.marks()
         if drafts:
             ticket = yield from self._commit_drafts(drafts, marks)
         else:
             ticket = yield from self._commit_small(marks)
-        under_way = _UnderWay(ticket, drafts, marks, self._uncommitted, self._items)
-        self._under_way.append(under_way)
-        self._open.clear()
-        self._uncommitted = self._items = 0
+        items = self._results.clear()
+        self._under_way.append(_UnderWay(ticket, drafts, marks, self._uncommitted, items))
+        self._uncommitted = 0
 
     def _commit_drafts(self, drafts: list[Draft], marks: list[Mark]) -> Steps[Ticket]:
         reader, producer = self.reader, self.producer
@@ -348,10 +249,10 @@ class Processing:
         return ticket
 
     def _commit_small(self, marks: list[Mark]) -> Steps[Ticket]:
-        agent, codec = self.producer.agent, self.producer.codec
-        kept, self._small, self._small_bytes = self._small, {}, 0
-        brought = [Brought(agent.id, partition) for partition in kept]
-        batches = tuple(pack(items, codec) for items in kept.values())
+        agent = self.producer.agent
+        packed = self._results.batches()
+        brought = [Brought(agent.id, partition) for partition in packed]
+        batches = tuple(packed.values())
         size = sum(map(len, batches))
         link = agent.session.link
         if not link.window.enter(size):

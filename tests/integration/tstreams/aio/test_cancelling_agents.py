@@ -295,7 +295,7 @@ async def test_engines_that_are_cancelled_anywhere(
         tasks = [task for task in asyncio.all_tasks() if task.get_name() in engines()]
         assert len(tasks) == 3
         if rng.random() < 0.9:  # else before they have begun
-            await asyncio.sleep(rng.uniform(0, 0.1))
+            await asyncio.sleep(rng.uniform(0, 0.03))
         for task in tasks:
             cancelled += task.cancel()
         assert await subscriber.wait(30)
@@ -348,7 +348,7 @@ async def test_a_loop(
             break
         await eventually(lambda: agents_of(node) == 1)
         assert not node.shards[0].core.state.open
-    assert point > 10
+    assert point > 5
     assert (await ts.process(clicks, "job", out, fn, max_wait=0)).transactions == 0
     for partition in range(4):
         async with ts.consumer(out, partitions=[partition]) as consumer:
