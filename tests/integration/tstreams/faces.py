@@ -26,6 +26,7 @@ _PROXIED = (
     aio.Client,
     aio.Producer,
     aio.Consumer,
+    aio.Job,
     aio.Subscriber,
     aio.CheckpointGroup,
     aio.Transaction,
@@ -102,7 +103,7 @@ class ProxyLoop:
         """What a test gets to see of something that came out of the async face."""
         if isinstance(value, _PROXIED):
             return Proxy(self, value)
-        if isinstance(value, aio.Reading):
+        if isinstance(value, aio.Reading | aio.Scanning):
             return reading(self, value)
         if isinstance(value, list):
             return [self.wrap(it) for it in value]
