@@ -116,6 +116,19 @@ def test_what_was_to_come_along_goes_before_what_is_added_later() -> None:
     assert draft.state is CHECKPOINTED
 
 
+def test_a_checkpoint_that_begins_while_a_batch_is_refused_is_not_sent() -> None:
+    """The answer comes on another thread: it is there a moment before the transaction is told of it."""
+    script, draft, producer = scripted()
+    draft.add(LARGE)
+    run(draft.flush())
+    refused = script.take("SendItems")
+    begun: list[Waiting] = []
+    refused.sink._callbacks.insert(0, lambda _: begun.append(Waiting(checkpoint(producer, draft))))
+    refused.fail("unavailable", "the disk is full")
+    assert script.names == []
+    assert isinstance(begun[0].error, Unavailable)
+
+
 def test_a_cancel_gives_back_the_room_of_what_was_to_come_along() -> None:
     script, draft, producer = scripted()
     draft.add(b"x")

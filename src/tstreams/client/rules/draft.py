@@ -183,7 +183,7 @@ class Draft:
         while len(self._sends) >= TRANSACTION_SENDS_MAX:
             if not self._sends[0].ended:
                 yield self._sends[0]
-            self._sends.popleft()
+            self._sent(self._sends.popleft())
         self._check_sendable()
         if not self.id:
             self.id = yield from self.producer.open_id(self.partition)
@@ -226,6 +226,7 @@ class Draft:
         for ticket in tuple(self._sends):
             if not ticket.ended:
                 yield ticket
+            self._sent(ticket)  # the thread that ended it may not have told us yet
         if self._failure is not None:
             raise self._failure
 
