@@ -171,7 +171,11 @@ class Group:
             sent.append(ticket)
             ticket.add_callback(partial(self._answered, members))
             hold.until(ticket)
-            yield from closing.conclude(ticket, look.drafts, look.saved)
+            try:
+                yield from closing.conclude(ticket, look.drafts, look.saved)
+            except Unavailable:
+                self._answered(members, ticket)  # the thread that ended it may not have told us yet
+                raise
 
     def settle(self) -> Steps[None]:
         """Wait until what was begun before has ended."""
