@@ -200,6 +200,26 @@ def test_a_group_in_doubt_goes_no_further_however_early_one_looks() -> None:
     assert isinstance(later[0].error, InvalidState)
 
 
+def test_an_interrupted_cancel_of_a_group_leaves_nothing_for_the_next_checkpoint() -> None:
+    """Its readers have gone back, so that what was written must not count."""
+    script, draft, producer = scripted()
+    draft.add(b"x")
+    group = Group(producer.agent.session.link)
+    group.add(producer)
+    cancelling = Waiting(group.cancel())
+    assert script.names == ["CancelTransactions"]
+    cancelling.interrupt()
+    assert isinstance(cancelling.error, KeyboardInterrupt)
+    checking = Waiting(group.checkpoint())
+    for name in script.names:
+        asked = script.take(name)
+        if name == "Commit":
+            assert (asked.message.transactions, asked.message.brought) == ([], [])
+        asked.answer(Done())
+    checking.go_on()
+    assert (checking.ended, checking.error, draft.state) == (True, None, CANCELLED)
+
+
 def test_a_name_that_nobody_waited_for_is_given_back() -> None:
     script = Script()
     making = Waiting(open_producer(link_to(script), "clicks", "p1", None, 60.0, "none"))

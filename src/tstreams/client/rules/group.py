@@ -209,7 +209,7 @@ class Group:
         failure: Error | None = None
         try:
             while claimed:
-                producer, drafts = claimed.pop(0)
+                producer, drafts = claimed[0]
                 try:
                     if drafts:
                         agent = producer.agent
@@ -219,10 +219,12 @@ class Group:
                         for draft in drafts:
                             producer.abandon(draft)
                     failure = failure or error
+                claimed.pop(0)
         finally:
-            for _, drafts in claimed:
+            # Whoever was interrupted has rewound the readers: the results must not be committed beside them.
+            for producer, drafts in claimed:
                 for draft in drafts:
-                    draft.unseal()
+                    producer.abandon(draft)
         if failure is not None:
             raise failure
 
