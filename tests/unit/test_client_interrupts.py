@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from tstreams.client.rules.draft import Draft
+from tstreams.client.rules.group import Group
 from tstreams.client.rules.producer import InstantSink, Producer, open_producer
 from tstreams.client.rules.reader import open_reader
 from tstreams.errors import InvalidState, Unavailable
 from tstreams.items import read
 from tstreams.limits import FRAME_BYTES_MAX, SEND_BATCH_BYTES
 from tstreams.model import Offset, TransactionState
-from tstreams.protocol import AgentOpened, Done, SessionOpened, StreamInfo
+from tstreams.protocol import AgentOpened, Done, Positions, SessionOpened, StreamInfo
 
 from .client_wires import Script, Waiting, link_to
 from .test_client_producer import checkpoint, scripted
@@ -168,6 +169,55 @@ def test_a_readers_checkpoint_is_noted_also_if_nobody_waits_for_it() -> None:
 
 
 # Agents.
+
+
+def test_a_group_in_doubt_goes_no_further_however_early_one_looks() -> None:
+    """The answer comes on another thread: it is there a moment before the group is told of it."""
+    script, draft, producer = scripted()
+    draft.add(b"x")
+    link = producer.agent.session.link
+    making = Waiting(open_reader(link, "clicks", "r", Offset.newest(), True, None))
+    agent = AgentOpened(5, StreamInfo(3, "clicks", 4, 10**9, "", None))
+    script.take("OpenAgent").answer(agent)
+    making.go_on()
+    script.take("GetPositions").answer(Positions(80, [], []))
+    making.go_on()
+    group = Group(link)
+    group.add(producer)
+    group.add(making.result)
+    first = Waiting(group.checkpoint())
+    later: list[Waiting] = []
+
+    def look(_: object) -> None:
+        first.go_on()
+        later.append(Waiting(group.checkpoint()))
+
+    asked = script.take("Commit")
+    asked.sink._callbacks.insert(0, look)
+    asked.fail("deadline_exceeded", "no answer")
+    assert isinstance(first.error, Unavailable)
+    assert script.names == []
+    assert isinstance(later[0].error, InvalidState)
+
+
+def test_an_interrupted_cancel_of_a_group_leaves_nothing_for_the_next_checkpoint() -> None:
+    """Its readers have gone back, so that what was written must not count."""
+    script, draft, producer = scripted()
+    draft.add(b"x")
+    group = Group(producer.agent.session.link)
+    group.add(producer)
+    cancelling = Waiting(group.cancel())
+    assert script.names == ["CancelTransactions"]
+    cancelling.interrupt()
+    assert isinstance(cancelling.error, KeyboardInterrupt)
+    checking = Waiting(group.checkpoint())
+    for name in script.names:
+        asked = script.take(name)
+        if name == "Commit":
+            assert (asked.message.transactions, asked.message.brought) == ([], [])
+        asked.answer(Done())
+    checking.go_on()
+    assert (checking.ended, checking.error, draft.state) == (True, None, CANCELLED)
 
 
 def test_a_name_that_nobody_waited_for_is_given_back() -> None:

@@ -18,6 +18,7 @@ from tstreams.client.rules.streams import create_stream, delete_stream
 from tstreams.errors import Expired, Fenced, InvalidState, Timeout, TooLarge, Unavailable
 from tstreams.items import Codec, Items, read
 from tstreams.limits import (
+    CLIENT_WINDOW_BYTES,
     COMMIT_BROUGHT_MAX,
     FRAME_BYTES_MAX,
     ITEM_BYTES_MAX,
@@ -116,18 +117,48 @@ def test_what_was_to_come_along_goes_before_what_is_added_later() -> None:
     assert draft.state is CHECKPOINTED
 
 
-def test_a_cancel_gives_back_the_room_of_what_was_to_come_along() -> None:
+def test_a_checkpoint_that_begins_while_a_batch_is_refused_is_not_sent() -> None:
+    """The answer comes on another thread: it is there a moment before the transaction is told of it."""
+    script, draft, producer = scripted()
+    draft.add(LARGE)
+    run(draft.flush())
+    refused = script.take("SendItems")
+    begun: list[Waiting] = []
+    refused.sink._callbacks.insert(0, lambda _: begun.append(Waiting(checkpoint(producer, draft))))
+    refused.fail("unavailable", "the disk is full")
+    assert script.names == []
+    assert isinstance(begun[0].error, Unavailable)
+
+
+def test_a_checkpoint_that_was_not_sent_gives_back_the_room_of_what_was_to_come_along() -> None:
     script, draft, producer = scripted()
     draft.add(b"x")
     producer.turns.taken = True
-    Waiting(checkpoint(producer, draft)).interrupt()
+    waiting = Waiting(checkpoint(producer, draft))
     window = producer.agent.session.link.window
     assert window.bytes > 0
+    waiting.interrupt()
+    assert (window.bytes, window.requests) == (0, 0)
     producer.turns.taken = False
     cancelling = Waiting(producer.cancel_one(draft))
     script.take("CancelTransactions").answer(Done())
     cancelling.go_on()
     assert (draft.state, window.bytes, window.requests) == (CANCELLED, 0, 0)
+
+
+def test_a_checkpoint_that_waits_for_room_holds_none(wire: ShardWire, producer: Producer) -> None:
+    """Else several could wait for the room that each of them holds."""
+    window = producer.agent.session.link.window
+    drafts = [opened(producer, 0, b"x" * (SEND_BATCH_BYTES * 3 // 4)) for _ in range(2)]
+    others = CLIENT_WINDOW_BYTES - SEND_BATCH_BYTES  # so that there is room for one of the two
+    window.push_in(others)
+    waiting = Waiting(producer.checkpoint())
+    assert (waiting.ended, window.bytes) == (False, others)
+    window.leave(others)
+    waiting.go_on()
+    assert (waiting.ended, waiting.error) == (True, None)
+    assert {draft.state for draft in drafts} == {CHECKPOINTED}
+    assert (window.bytes, window.requests) == (0, 0)
 
 
 # Transactions that their checkpoint opens.

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.index_book import HOUR_MS, SIZE, Book, instant, stream
 from tstreams.core.records import (
     Committed,
+    Filled,
     ItemsSent,
     Moved,
     Opened,
@@ -140,6 +141,30 @@ def test_what_was_not_flushed_is_taken_from_the_log_again(book: Book) -> None:
     assert book.contents() == before
     assert book.live() == live
     assert book.index.applier.number_of_batch(2, 0, 50_000 * IDS_PER_MS, 0) is None
+
+
+def test_what_was_written_and_moved_since_the_last_flush_is_taken_from_the_log_again(
+    book: Book,
+) -> None:
+    """After a crash both come in one batch, in which a batch that was moved is not in the database yet."""
+    book.apply(stream(1, "a"))
+    book.index.store.flush()
+    whole = instant(1000, 1)
+    brought = (
+        Filled(0, 0, 2000 * IDS_PER_MS, 1, 0, 1, 3),
+        Committed(0, 0, [2000 * IDS_PER_MS], [], []),
+    )
+    left_open = 3000 * IDS_PER_MS
+    book.apply(whole, *brought)
+    book.apply(Opened(0, 0, left_open, 1, 0, 1, 10_000), ItemsSent(0, 0, left_open, 1, 0, 3))
+    book.ledger = 2
+    for moved in (whole.transaction, 2000 * IDS_PER_MS, left_open):
+        book.apply(Moved(0, 0, moved, 1, 0, 0))
+    expected = book.contents()
+    book.crash()
+    book.replay()
+    assert book.contents() == expected
+    assert book.live() == {2: 3 * SIZE}
 
 
 def test_what_was_swept_and_not_flushed_is_swept_again(book: Book) -> None:

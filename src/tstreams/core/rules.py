@@ -129,7 +129,7 @@ class Rules:
                 raise BadRequest("a transaction that comes with a commit holds whole items")
             new.append(next_id + len(new))
             brought.append(Filled(0, 0, new[-1], agent.stream, it.partition, agent.id, count))
-        committed = self._committed(now_ms, request, filled, new)
+        committed = self._committed(now_ms, request, agents, filled, new)
         if (
             len(brought) == 1
             and committed.positions
@@ -272,16 +272,21 @@ class Rules:
         )
 
     def _commit(self, now_ms: int, request: Commit, items: int) -> AnyRecord:
-        return self._committed(now_ms, request, {}, [])
+        agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
+        return self._committed(now_ms, request, agents, {}, [])
 
     def _committed(
-        self, now_ms: int, request: Commit, filled: dict[int, bool], new: list[int]
+        self,
+        now_ms: int,
+        request: Commit,
+        agents: dict[int, Agent],
+        filled: dict[int, bool],
+        new: list[int],
     ) -> Committed:
         """A commit of what was sent before, of what it brings along (`filled`: and whether that ends with a
         whole item) and of the transactions that are `new` with it."""
         others = len(request.positions) + len(new)
         self.check_members(request.agents, request.transactions, others)
-        agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
         full: list[int] = []
         empty: list[int] = []
         for transaction in self._mine(now_ms, agents, request.transactions):

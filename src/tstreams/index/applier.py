@@ -149,7 +149,7 @@ class Applier:
     def _instant_made(self, record: InstantMade, position: int, size: int) -> None:
         stream, partition, transaction = record.stream, record.partition, record.transaction
         key = transaction_key(b"T", stream, partition, transaction)
-        self._batch.put(key, ONE_BATCH.pack(record.count, 1, position, size))
+        self._put(key, ONE_BATCH.pack(record.count, 1, position, size))
         self._live.add(position, size)
         self._note_death(stream, partition, transaction)
         if record.positions:
@@ -282,7 +282,7 @@ class Applier:
     def _items_sent(self, record: ItemsSent, position: int, size: int) -> None:
         transaction = self._open[record.transaction]
         value = keys.PLACE_AND_COUNT.pack(position, size, record.count)
-        self._batch.put(keys.batch_key(record.transaction, len(transaction.places)), value)
+        self._put(keys.batch_key(record.transaction, len(transaction.places)), value)
         transaction.places.append(Place(position, size))
         transaction.items += record.count
         self._live.add(position, size)

@@ -43,6 +43,8 @@ class Subscription:
         self._places = {it.partition: it.from_id for it in request.wants}
         self._ready: OrderedDict[int, None] = OrderedDict.fromkeys(self._places)
         self._waiter: asyncio.Future[tuple[Buffer, ...]] | None = None
+        self._over: BaseException | None = None
+        """Why nothing more will come."""
         if len(self._places) < len(request.wants):
             raise BadRequest("a partition stands twice in one subscription")
         partitions = visible.stream(request.stream).partitions
@@ -51,6 +53,8 @@ class Subscription:
 
     async def next(self, when_settled: Callable[[Callable[[], None]], None]) -> tuple[Buffer, ...]:
         """The next answer; it waits for one. `when_settled` calls back when reading is allowed."""
+        if self._over is not None:  # since the answer before this one, which its reader took late
+            raise self._over
         self._waiter = asyncio.get_running_loop().create_future()
         when_settled(self.try_now)
         try:
@@ -68,6 +72,7 @@ class Subscription:
 
     def end(self, error: BaseException) -> None:
         """Nothing more will come."""
+        self._over = error
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
 

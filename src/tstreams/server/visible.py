@@ -10,7 +10,7 @@ from ..core.rules import fenced
 from ..core.shard import Shard
 from ..errors import BadRequest, Corrupt
 from ..index import Index, floor_of
-from ..index.keys import unpack_transaction
+from ..index.keys import ONE_BATCH, unpack_transaction
 from ..items import Buffer
 from ..limits import FETCH_BYTES_MAX, FETCH_TRANSACTIONS_MAX, KIB, SURVEY_TRANSACTIONS_MAX
 from ..protocol import (
@@ -266,6 +266,11 @@ def _choose(
     want: Want, transaction: int, value: bytes, room: int, at_least_one: bool
 ) -> tuple[Chosen, int]:
     """As many batches of a transaction as there is room for, and what they take."""
+    if len(value) == ONE_BATCH.size and not want.first_batch:  # most are like this
+        items, _, position, size = ONE_BATCH.unpack(value)
+        if size > room and not at_least_one:
+            return Chosen(want.partition, transaction, items, 1, 0, []), 0
+        return Chosen(want.partition, transaction, items, 1, 0, [(position, size)]), size
     items, places = unpack_transaction(value)
     first = want.first_batch if transaction == want.from_id else 0
     if first and first >= len(places):

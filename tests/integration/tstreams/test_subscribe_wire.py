@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 
 import moebius
 import tstreams
+from tstreams.index import IndexFailed
 from tstreams.protocol import Fetched, GetStream, StreamInfo, Subscribe, Want, decode_reply, encode
 from tstreams.server import Node
+from tstreams.server.shard import Shard
+from tstreams.server.storage import LocalStorage
 
 
 @pytest.fixture
@@ -144,3 +148,27 @@ def test_partitions_are_checked(ts: tstreams.Client, wire: moebius.Client) -> No
     ts.create_stream("s")
     with pytest.raises(moebius.Error, match="partitions 0 to 0"):
         take(subscribe(wire, "s", 2), 1)
+
+
+def test_a_shard_that_stops_ends_also_the_subscription_of_a_slow_reader(tmp_path: Path) -> None:
+    """One that has not taken its last answer yet is not waiting when the shard stops, and recovers."""
+    with tstreams.embedded(tmp_path) as ts:
+        ts.create_stream("s")
+        ts.producer("s").instant([b"x"])
+
+    async def read() -> None:
+        shard = Shard(0, LocalStorage(tmp_path / "shard-0"))
+        try:
+            number = shard.core.state.stream_named("s").id
+            request = Subscribe(number, [Want(0, 0)], 64 * 1024)
+            answers = shard.subscriptions.serve(request, lambda _: False, shard.when_settled)
+            assert await anext(answers)
+            shard.fail(IndexFailed("there is no room for the index"))
+            shard.reopen()
+            assert shard.failed is None
+            with pytest.raises(moebius.Error, match="no room for the index"):
+                await asyncio.wait_for(anext(answers), 10)
+        finally:
+            shard.close()
+
+    asyncio.run(read())

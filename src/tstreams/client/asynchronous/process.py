@@ -52,6 +52,8 @@ async def _write(driver: Driver, processing: Processing, delivery: Delivery, res
     if inspect.isawaitable(results):
         results = await results
     if not hasattr(results, "__aiter__"):
+        if processing.write_now(delivery, results):
+            return
         await driver.run(processing.write(delivery, results))
         return
     async with AsyncExitStack() as stack:

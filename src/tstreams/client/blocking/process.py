@@ -31,7 +31,9 @@ def process(
             if delivery is None:
                 return processing.done
             try:
-                driver.run(processing.write(delivery, fn(ReadTransaction(driver, delivery))))
+                results = fn(ReadTransaction(driver, delivery))
+                if not processing.write_now(delivery, results):
+                    driver.run(processing.write(delivery, results))
             except Exception as error:
                 where = f"{processing.reader.agent.stream.name!r}/{delivery.entry.partition}"
                 error.add_note(f"while transaction {delivery.id} of {where} was processed")

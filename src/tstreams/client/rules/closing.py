@@ -22,9 +22,25 @@ def prepare(drafts: Sequence[Draft]) -> Steps[None]:
     try:
         for number, draft in enumerate(drafts):
             yield from draft.finish(may_bring=number < COMMIT_BROUGHT_MAX)
+        yield from _take_room(drafts)
     except BaseException as error:
         _refused(drafts, error)
         raise
+
+
+def _take_room(drafts: Sequence[Draft]) -> Steps[None]:
+    """Room in the window for what comes along, for all of it at once: of those who held some and waited for
+    more nobody might get it."""
+    bringing = [(draft, len(draft.last)) for draft in drafts if draft.last is not None]
+    if not bringing:
+        return
+    link = bringing[0][0].producer.agent.session.link
+    size = sum(it for _, it in bringing)
+    if not link.window.enter(size):
+        yield from link.window.wait(size, link.timeout_s)
+    link.window.split(len(bringing))
+    for draft, it in bringing:
+        draft.give_room(it)
 
 
 def commit(

@@ -34,9 +34,9 @@ class Draft:
     of whoever sends them, so that the pieces of an item stay together. What a sender took and could not
     send, because it was interrupted or found no room, is in `_due`, and goes before all that comes later.
     After a failed send nothing more is sent: the transaction can only be cancelled. `last` is a batch that
-    will travel with the checkpoint: it comes after all that was sent, and has taken `_room` in the window
-    unless a request has that already. `id` is 0 while the transaction is not
-    opened: its first batch or its checkpoint does that.
+    will travel with the checkpoint: it comes after all that was sent. It has `_room` in the window from when
+    all is ready until the checkpoint leaves with it, or is given up: only while sealed. `id` is 0 while the
+    transaction is not opened: its first batch or its checkpoint does that.
     """
 
     def __init__(self, producer: Producer, transaction_id: int, partition: int) -> None:
@@ -108,7 +108,6 @@ class Draft:
                 self._take_gathered()
                 if data is not None:
                     self._due.append(self._outbox.pack(data))
-            self._leave_room()
             yield from self._send_due()
         finally:
             self._turns.leave()
@@ -123,18 +122,12 @@ class Draft:
                 if may_bring and not self._due and (self.last is None or not self._outbox):
                     self.last = self.last or self._outbox.take_last()
                 self._take_gathered(but_last=may_bring)
-            if self.last is None:
-                self._leave_room()
             yield from self._send_due()
-            if self.last is not None and not self._room:
-                yield from self._take_room(len(self.last))
         finally:
             self._turns.leave()
 
-    def _take_room(self, size: int) -> Steps[None]:
-        link = self.producer.agent.session.link
-        if not link.window.enter(size):
-            yield from link.window.wait(size, link.timeout_s)
+    def give_room(self, size: int) -> None:
+        """Somebody has taken room in the window for `last`."""
         with self._lock:
             self._room = size
         if self.last is None:  # it has ended meanwhile
@@ -184,7 +177,7 @@ class Draft:
         while len(self._sends) >= TRANSACTION_SENDS_MAX:
             if not self._sends[0].ended:
                 yield self._sends[0]
-            self._sends.popleft()
+            self._sent(self._sends.popleft())
         self._check_sendable()
         if not self.id:
             self.id = yield from self.producer.open_id(self.partition)
@@ -220,6 +213,7 @@ class Draft:
 
     def unseal(self) -> None:
         """That did not work, and the transaction is open as before."""
+        self._leave_room()
         self._sealed = False
 
     def settle(self) -> Steps[None]:
@@ -227,6 +221,7 @@ class Draft:
         for ticket in tuple(self._sends):
             if not ticket.ended:
                 yield ticket
+            self._sent(ticket)  # the thread that ended it may not have told us yet
         if self._failure is not None:
             raise self._failure
 

@@ -171,7 +171,11 @@ class Group:
             sent.append(ticket)
             ticket.add_callback(partial(self._answered, members))
             hold.until(ticket)
-            yield from closing.conclude(ticket, look.drafts, look.saved)
+            try:
+                yield from closing.conclude(ticket, look.drafts, look.saved)
+            except Unavailable:
+                self._answered(members, ticket)  # the thread that ended it may not have told us yet
+                raise
 
     def settle(self) -> Steps[None]:
         """Wait until what was begun before has ended."""
@@ -205,7 +209,7 @@ class Group:
         failure: Error | None = None
         try:
             while claimed:
-                producer, drafts = claimed.pop(0)
+                producer, drafts = claimed[0]
                 try:
                     if drafts:
                         agent = producer.agent
@@ -215,10 +219,12 @@ class Group:
                         for draft in drafts:
                             producer.abandon(draft)
                     failure = failure or error
+                claimed.pop(0)
         finally:
-            for _, drafts in claimed:
+            # Whoever was interrupted has rewound the readers: the results must not be committed beside them.
+            for producer, drafts in claimed:
                 for draft in drafts:
-                    draft.unseal()
+                    producer.abandon(draft)
         if failure is not None:
             raise failure
 

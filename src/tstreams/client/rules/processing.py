@@ -186,6 +186,10 @@ class Processing:
 
     # Results.
 
+    def write_now(self, delivery: Delivery, results: Any) -> bool:
+        """The same as `write`, if nothing has to be waited for. Whether it was done."""
+        return type(results) is list and self._results.keep_list(delivery.entry.partition, results)
+
     def write(self, delivery: Delivery, results: Any) -> Steps[None]:
         """Add what the function gave for a transaction to what the next commit will checkpoint."""
         return self._results.write(delivery.entry.partition, results)

@@ -48,8 +48,6 @@ class Results:
                 f"the function gives a list of items or the like, not one {type(results).__name__}"
             )
         here = self._same_partition(partition)
-        if type(results) is list and self._keep_list(here, results):
-            return
         if type(results) is list and set(map(type, results)) == {bytes}:
             if not self._keep(here, results):
                 draft = yield from self._draft(here)
@@ -81,9 +79,10 @@ class Results:
             return partitioner.pick(None, where), item
         raise TypeError(f"a key is bytes-like, a partition a number, not {type(where).__name__}")
 
-    def _keep_list(self, partition: int, items: list[Any]) -> bool:
+    def keep_list(self, partition: int, items: list[Any]) -> bool:
         """Keep the first list for a partition as the batch that the next commit brings along, in one pass
         over it. Whether it was kept: it may hold other things than items, or too many."""
+        partition = self._same_partition(partition)
         if partition in self._small or partition in self._packed or not items:
             return False
         if not self._may_keep(partition):

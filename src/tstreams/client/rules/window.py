@@ -42,6 +42,11 @@ class Window:
         with self._lock:
             self._take(size)
 
+    def split(self, count: int) -> None:
+        """What has taken room as one are so many, each of which leaves by itself."""
+        with self._lock:
+            self.requests += count - 1
+
     def join(self, count: int) -> None:
         """So many that have taken room leave as one request."""
         with self._lock:
