@@ -31,7 +31,7 @@ test: setup lint  ## Lint, types, import contracts, docs, and all tests
 	@echo "== docs (strict)"
 	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	@echo "== ruff"

@@ -21,6 +21,9 @@ from .test_source import fill
 
 Make = Callable[..., str]
 
+pytestmark = pytest.mark.xdist_group("spark")
+"""All in one process: each would start a Java of its own."""
+
 
 def run_driver(*arguments: str) -> int:
     command = [sys.executable, "-m", "tests.integration.spark.driver", *arguments]

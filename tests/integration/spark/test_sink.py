@@ -18,6 +18,9 @@ from .test_source import fill
 
 Make = Callable[..., str]
 
+pytestmark = pytest.mark.xdist_group("spark")
+"""All in one process: each would start a Java of its own."""
+
 
 def test_a_batch_of_items_and_of_texts(pipe: Pipe, spark: SparkSession, make: Make) -> None:
     stream = make(2)

@@ -15,6 +15,9 @@ from .conftest import Pipe
 
 Make = Callable[..., str]
 
+pytestmark = pytest.mark.xdist_group("spark")
+"""All in one process: each would start a Java of its own."""
+
 
 def fill(ts: Client, stream: str, transactions: int, items: int = 5) -> list[int]:
     """Transactions over all partitions in turn; their ids."""
