@@ -47,7 +47,7 @@ _FOREVER_S = 1e9
 _NO_LIMIT = 2**62
 _WARM_UP_S = 0.3
 
-FULL = Plan(seconds=1.0, drained_transactions=4_000, rounds=5, window=16)
+FULL = Plan(seconds=1.0, drained_transactions=10_000, rounds=5, window=16)
 QUICK = Plan(seconds=0.05, drained_transactions=20, rounds=1, window=16)
 
 
