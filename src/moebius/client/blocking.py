@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
-
-import uvloop
 
 from .. import process
 from ..addresses import parse_address
@@ -26,51 +22,10 @@ from ..statistics import ClientStatistics
 from .asynchronous import DEFAULT_TIMEOUT_S
 from .connection import Connection, Settings
 from .exchange import Pending, Sink
+from .shared_loop import FOR_EVER, SharedLoop
 from .states import State
 
-T = TypeVar("T")
 log = logging.getLogger("moebius.client")
-
-
-class _LoopThread:
-    """The thread that does the I/O of all blocking clients of this process."""
-
-    _instance: ClassVar[_LoopThread | None] = None
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self) -> None:
-        self.pid = process.pid
-        self.loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="moebius-client", daemon=True
-        )
-        self._thread.start()
-
-    @classmethod
-    def get(cls) -> _LoopThread:
-        """The one of this process: a forked child gets its own."""
-        with cls._lock:
-            if cls._instance is None or cls._instance.pid != process.pid:
-                cls._instance = cls()
-            return cls._instance
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it."""
-        self.check_caller()
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def check_caller(self) -> None:
-        """Refuse to wait on the thread that all waiting depends on."""
-        if threading.get_ident() == self._thread.ident:
-            raise RuntimeError(
-                "a blocking call inside on_push, on_state or a future's callback would never return: "
-                "hand the work to another thread"
-            )
 
 
 class Client:
@@ -117,9 +72,10 @@ class Client:
         self._order = threading.Lock()
         self._behind = 0
         """Actions that were posted and are not done yet: requests must not overtake them."""
-        self._io = _LoopThread.get()
+        self._io = SharedLoop.get()
         self._connection = self._io.run(self._open(settings, connect_timeout))
         self._exchange = self._connection.exchange
+        self._io.add(self._connection)
 
     @staticmethod
     async def _open(settings: Settings, timeout_s: float) -> Connection:
@@ -135,6 +91,7 @@ class Client:
         """End every request with `Closed`, and the connection. May be called again."""
         if self._io.pid == process.pid:
             self._io.run(self._connection.close())
+            self._io.remove(self._connection)
 
     def __enter__(self) -> Client:
         return self
@@ -178,7 +135,8 @@ class Client:
         sink = _WaiterSink()
         pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
         try:
-            return sink.wait()
+            self.wait(sink.gate)
+            return sink.result()
         except BaseException:
             self._post(lambda: self._exchange.cancel(pending))
             raise
@@ -198,6 +156,7 @@ class Client:
         """
         sink = _FutureSink()
         pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
+        self.go_on()
 
         def cancel(future: Future[Parts]) -> None:
             if future.cancelled():
@@ -232,7 +191,8 @@ class Client:
         self._io.check_caller()
         sink = _WaiterSink()
         self._begin(sink, command, as_parts(payload), timeout, None, False, one_way=True)
-        sink.wait()
+        self.wait(sink.gate)
+        sink.result()
 
     def begin(
         self,
@@ -262,6 +222,18 @@ class Client:
         """Stop a request that was begun with `begin`. Its sink hears no more."""
         if self._io.pid == process.pid:
             self._post(lambda: self._exchange.cancel(pending))
+
+    def wait(self, gate: threading.Lock, timeout_s: float = FOR_EVER) -> bool:
+        """Wait until a sink of yours has released this lock. Whether it did so in time.
+
+        The same as `gate.acquire`, but sooner where messages follow each other quickly: the thread reads
+        them by itself.
+        """
+        return self._io.wait(gate, self._connection, timeout_s)
+
+    def go_on(self) -> None:
+        """A request was begun whose answer nobody is going to `wait` for: let it come by itself."""
+        self._io.go_on()
 
     def check_caller(self) -> None:
         """`RuntimeError` on the I/O thread: whoever waits for a response there waits for ever."""
@@ -319,7 +291,7 @@ class Client:
         self._outbox.append(action)
         if not self._posted:
             self._posted = True
-            self._io.loop.call_soon_threadsafe(self._take_outbox)
+            self._io.post(self._take_outbox)
 
     def _take_outbox(self) -> None:
         self._posted = False  # before the queue is read: what comes later wakes us again
@@ -362,7 +334,7 @@ class Stream:
         """The next response with its parts kept apart; `StopIteration` after the last."""
         if self._ended:
             raise StopIteration
-        event = self._sink.events.get()
+        event = self._next_event()
         if isinstance(event, tuple):
             self._taken_bytes += sum(map(len, event)) + ITEM_OVERHEAD_BYTES
             if self._taken_bytes * 2 >= self._window_bytes:
@@ -374,6 +346,13 @@ class Stream:
         if event is None:
             raise StopIteration
         raise event
+
+    def _next_event(self) -> Parts | Error | None:
+        try:
+            return self._sink.events.get_nowait()
+        except queue.Empty:
+            with self._client._io.crowd():
+                return self._sink.events.get()
 
     def close(self) -> None:
         """Stop the handler on the server. May be called again."""
@@ -396,17 +375,17 @@ class Stream:
 class _WaiterSink:
     """One response, for a thread that waits for it."""
 
-    __slots__ = ("_error", "_lock", "_parts")
+    __slots__ = ("_error", "_parts", "gate")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
+        self.gate = threading.Lock()
+        """Released when there is a result; the deadline is the exchange's business."""
+        self.gate.acquire()
         self._parts: Parts = ()
         self._error: Error | None = None
 
-    def wait(self) -> Parts:
-        """Wait; the deadline is the exchange's business."""
-        self._lock.acquire()
+    def result(self) -> Parts:
+        """The response; the error, if it failed."""
         if self._error is not None:
             raise self._error
         return self._parts
@@ -418,11 +397,11 @@ class _WaiterSink:
     def done(self, parts: Parts | None) -> None:
         if parts is not None:
             self._parts = parts
-        self._lock.release()
+        self.gate.release()
 
     def fail(self, error: Error) -> None:
         self._error = error
-        self._lock.release()
+        self.gate.release()
 
 
 class _FutureSink:

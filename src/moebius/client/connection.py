@@ -82,6 +82,11 @@ class Connection:
                 async with asyncio.timeout(self._settings.limits.close_timeout_s):
                     await self._lost.wait()
 
+    @property
+    def link(self) -> Link | None:
+        """The present link, if there is one; it may not have been greeted yet."""
+        return self._link
+
     def statistics(self) -> ClientStatistics:
         """A snapshot."""
         return self.exchange.statistics(self.state, self.connects)

@@ -54,6 +54,7 @@ _NUMBER_MAX = 2**53
 _SHARED_TIMER_S = 5.0
 _SLOT_S = 0.25
 """Deadlines farther away than the first are kept to within the second."""
+_QUIET_STREAMS_MAX = 4
 _TIMEOUT_S_MAX = 10 * 365 * 86_400.0
 
 
@@ -201,6 +202,14 @@ class Exchange:
     def busy(self) -> bool:
         """Whether requests are under way; from any thread."""
         return bool(self._sent)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way but a few streams, whose readers come back for more."""
+        with self._lock:
+            return len(self._sent) <= _QUIET_STREAMS_MAX and not any(
+                pending.credit is None for pending in self._sent.values()
+            )
 
     def try_begin(self, pending: Pending) -> bool:
         """From any thread: send a request if that can be done at once. False: it was not begun.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import select
 import ssl
 import threading
 from collections.abc import Callable
@@ -29,6 +31,8 @@ from ..messages import (
 )
 from .link import Credentials, Receiver
 from .sockets import claim_socket_path
+
+log = logging.getLogger("moebius.transports")
 
 _FRAMES_PER_TURN = 256
 """Messages of one connection that are handled before others get their turn."""
@@ -318,7 +322,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
 
 class DialledLink(StreamLink):
-    """A client's end: other threads may send too.
+    """A client's end: other threads may send too, and read while the loop stands still.
 
     A thread that sends by itself need not wait until the loop's thread is woken and has the interpreter:
     requests leave while the next ones are made.
@@ -327,7 +331,7 @@ class DialledLink(StreamLink):
     `send_now` writes only while nothing waits in `_out` or in the transport, so messages keep their order.
     """
 
-    __slots__ = ("_descriptor", "_lock")
+    __slots__ = ("_descriptor", "_lock", "_poller")
 
     def __init__(
         self,
@@ -339,6 +343,7 @@ class DialledLink(StreamLink):
         super().__init__(loop, limits, transport_name, on_open)
         self._lock = threading.Lock()
         self._descriptor = -1
+        self._poller: select.poll | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
@@ -354,6 +359,7 @@ class DialledLink(StreamLink):
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
                 os.close(descriptor)
+        self._poller = None
         super().connection_lost(exc)
 
     def send(self, header: Header, parts: Parts) -> None:
@@ -390,6 +396,41 @@ class DialledLink(StreamLink):
                 self._flushing = True
                 self._loop.call_soon_threadsafe(self._flush)
             return True
+
+    # For a thread that reads while the loop stands still. Nobody else uses the link meanwhile.
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes on the socket are those of the frames, and it may be read."""
+        return self._descriptor >= 0 and not (self._held or self.blocked or self._closing)
+
+    def wait_for_bytes(self, kick: int, timeout_s: float) -> bool:
+        """Wait until there is something to read. False: the time is over, or the descriptor `kick` is ready."""
+        poller = self._poller
+        if poller is None:
+            poller = self._poller = select.poll()
+            poller.register(self._descriptor, select.POLLIN)
+            poller.register(kick, select.POLLIN)
+        ready = poller.poll(timeout_s * 1000)
+        return len(ready) == 1 and ready[0][0] == self._descriptor
+
+    def take_in(self) -> bool:
+        """Read what has come, and hand it on. False: something has to be done that only the loop can do."""
+        try:
+            count = os.readv(self._descriptor, [self._decoder.buffer()])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # the loop finds it broken too
+        if not count:
+            return False
+        try:
+            self.buffer_updated(count)
+        except Exception as error:
+            log.exception("a message could not be handed on")
+            self.abort(f"a message could not be handed on: {error!r}")
+        transport = self._transport
+        return self.is_plain and transport is not None and not transport.get_write_buffer_size()
 
 
 class StreamListener:

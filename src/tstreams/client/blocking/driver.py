@@ -75,15 +75,15 @@ class Driver:
                 target.add_callback(resume)
 
         resume()
+        self._wire.go_on()
         return future
 
     def wait(self, ticket: Ticket) -> None:
         """Wait for one thing."""
-        self._wire.check_caller()
         gate = threading.Lock()
         gate.acquire()
         ticket.add_callback(lambda _: gate.release())
-        gate.acquire()
+        self._wire.wait(gate)
 
     def may_wait(self) -> bool:
         """Whether this thread may wait: the one that brings the answers may not."""
@@ -98,7 +98,6 @@ class Driver:
             if not target.ended:
                 self.wait(target)
             return
-        self._wire.check_caller()
         gate = threading.Lock()  # half of what an event costs
         gate.acquire()
 
@@ -109,7 +108,7 @@ class Driver:
         for ticket in target.tickets:
             ticket.add_callback(wake)
         try:
-            gate.acquire(timeout=_TIMEOUT_NONE if target.timeout_s is None else target.timeout_s)
+            self._wire.wait(gate, _TIMEOUT_NONE if target.timeout_s is None else target.timeout_s)
         finally:
             for ticket in target.tickets:
                 ticket.drop_callback(wake)
