@@ -16,7 +16,7 @@ from typing import Any
 from moebius import LATER, Request
 
 from ..core.facts import Session
-from ..core.records import AnyRecord, decode_record, encode_record
+from ..core.records import AnyRecord, InstantMade, decode_record, encode_record
 from ..core.shard import Shard as Core
 from ..errors import Error, Unavailable
 from ..index import Index, IndexFailed
@@ -386,6 +386,8 @@ class Shard:
         if pending_bytes and not self.room.fits(pending_bytes + self._unflushed_bytes()):
             raise DiskFull(self.room.text())
         positions = self.log.append([record for _, record, _ in pending], self.clock())
+        if 0 < self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
+            self._push(pending)
         entries = []
         remember = self.payloads.remember
         for (record, encoded, batch), position in zip(pending, positions, strict=True):
@@ -394,6 +396,19 @@ class Shard:
                 remember(position, batch)
         self._apply(entries, self.log.end, touched)
         self.records_since_flush += len(entries)
+
+    def _push(self, pending: list[tuple[AnyRecord, Record, Buffer | None]]) -> None:
+        """Send what is durable now to subscribers, while the index does not have it yet. Only of a turn in
+        which instant transactions were made and nothing else: those follow on what was visible before."""
+        made = []
+        for record, _, batch in pending:
+            if type(record) is not InstantMade or batch is None:
+                return
+            made.append((record, batch))
+        try:
+            self.subscriptions.push(made)
+        except Exception:  # it is durable, and they will get it from the index
+            log.exception("what is new could not be pushed")
 
     def _write_failed(self, error: Exception) -> Unavailable:
         """A turn did not become durable, or the index did not take it: the core goes back to what is."""

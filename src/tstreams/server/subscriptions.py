@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
 
-from moebius import Stopping
+import moebius
 
+from ..core.records import InstantMade
 from ..core.transitions import WHOLE_STREAM
 from ..errors import BadRequest, Error, TooLarge
 from ..items import Buffer
-from ..limits import SUBSCRIPTION_LOOKS_MAX, SUBSCRIPTIONS_MAX
+from ..limits import (
+    FETCH_BYTES_MAX,
+    FETCH_TRANSACTIONS_MAX,
+    SUBSCRIPTION_LOOKS_MAX,
+    SUBSCRIPTIONS_MAX,
+)
 from ..protocol import Subscribe, Want
-from .visible import Chosen, Visible, check_partition
+from .visible import Chosen, Visible, check_partition, pack_fresh
 from .wire import wire_error
+
+Answer: TypeAlias = tuple[Buffer, ...]
 
 
 class Subscription:
@@ -32,17 +41,17 @@ class Subscription:
         visible: Visible,
         clock: Callable[[], int],
         request: Subscribe,
-        emit: Callable[[tuple[Buffer, ...]], bool],
+        emit: Callable[[Answer], bool],
     ) -> None:
         self._emit = emit
         self._visible = visible
         self._clock = clock
-        self._bytes_max = request.bytes_max
+        self._bytes_max = min(request.bytes_max, FETCH_BYTES_MAX)
         self.stream = request.stream
         self.agent = request.agent
         self._places = {it.partition: it.from_id for it in request.wants}
         self._ready: OrderedDict[int, None] = OrderedDict.fromkeys(self._places)
-        self._waiter: asyncio.Future[tuple[Buffer, ...]] | None = None
+        self._waiter: asyncio.Future[Answer] | None = None
         self._over: BaseException | None = None
         """Why nothing more will come."""
         if len(self._places) < len(request.wants):
@@ -51,7 +60,7 @@ class Subscription:
         for partition in self._places:
             check_partition(partitions, partition)
 
-    async def next(self, when_settled: Callable[[Callable[[], None]], None]) -> tuple[Buffer, ...]:
+    async def next(self, when_settled: Callable[[Callable[[], None]], None]) -> Answer:
         """The next answer; it waits for one. `when_settled` calls back when reading is allowed."""
         if self._over is not None:  # since the answer before this one, which its reader took late
             raise self._over
@@ -69,6 +78,26 @@ class Subscription:
         else:
             self._ready.update((it, None) for it in partitions if it in self._places)
         self.try_now()
+
+    def push(self, partition: int, first_id: int, last_id: int, answer: Answer) -> bool:
+        """Transactions of a partition were made that follow on what is visible there, and are in this
+        answer. Whether the reader has them now, or does not want them."""
+        place = self._places.get(partition)
+        if place is None:
+            return True
+        waiter = self._waiter
+        if (
+            waiter is None
+            or waiter.done()
+            or partition in self._ready
+            or first_id < place
+            or sum(map(len, answer)) > self._bytes_max
+            or (self.agent and not self._visible.has_agent(self.agent))
+            or not self._emit(answer)
+        ):
+            return False  # it gets them from the index
+        self._places[partition] = last_id + 1
+        return True
 
     def end(self, error: BaseException) -> None:
         """Nothing more will come."""
@@ -99,18 +128,20 @@ class Subscription:
                     sent = True
         except Error as error:
             waiter.set_exception(wire_error(error))
+        except moebius.Error as error:  # it cannot be sent
+            waiter.set_exception(error)
 
     def _collect(self) -> list[Chosen]:
         """What is visible in the partitions that are ready; those that have nothing are ready no more."""
         looked_at = list(zip(self._ready, range(SUBSCRIPTION_LOOKS_MAX), strict=False))
         wants = [Want(partition, self._places[partition]) for partition, _ in looked_at]
-        found, looked, more = self._visible.collect(
+        found, looked, left = self._visible.collect(
             self._clock(), self.stream, wants, self._bytes_max, len(wants)
         )
         for want in wants[:looked]:
             del self._ready[want.partition]
-        for it in found if more else ():
-            self._ready[it.partition] = None  # it goes to the end of the queue
+        for partition in left:
+            self._ready[partition] = None  # it goes to the end of the queue
         return found
 
 
@@ -120,16 +151,19 @@ class Subscriptions:
     def __init__(self, visible: Visible, clock: Callable[[], int]) -> None:
         self._visible = visible
         self._clock = clock
-        self._by_stream: dict[int, set[Subscription]] = {}
-        self._by_agent: dict[int, set[Subscription]] = {}
+        # Dictionaries, because a set of objects has another order each time.
+        self._by_stream: dict[int, dict[Subscription, None]] = {}
+        self._by_agent: dict[int, dict[Subscription, None]] = {}
+        self._told: set[tuple[int, int]] = set()
+        """Partitions of which everyone has all that is new."""
         self.count = 0
 
     async def serve(
         self,
         request: Subscribe,
-        emit: Callable[[tuple[Buffer, ...]], bool],
+        emit: Callable[[Answer], bool],
         when_settled: Callable[[Callable[[], None]], None],
-    ) -> AsyncIterator[tuple[Buffer, ...]]:
+    ) -> AsyncIterator[Answer]:
         """The answers to a subscription, for ever; those that `emit` has sent are not among them."""
         if self.count >= SUBSCRIPTIONS_MAX:
             raise wire_error(TooLarge(f"there are {SUBSCRIPTIONS_MAX} subscriptions already"))
@@ -138,8 +172,8 @@ class Subscriptions:
         except Error as error:
             raise wire_error(error) from None
         self.count += 1
-        self._by_stream.setdefault(request.stream, set()).add(subscription)
-        self._by_agent.setdefault(request.agent, set()).add(subscription)
+        self._by_stream.setdefault(request.stream, {})[subscription] = None
+        self._by_agent.setdefault(request.agent, {})[subscription] = None
         try:
             while True:
                 yield await subscription.next(when_settled)
@@ -148,12 +182,34 @@ class Subscriptions:
             _discard(self._by_stream, request.stream, subscription)
             _discard(self._by_agent, request.agent, subscription)
 
+    def push(self, made: list[tuple[InstantMade, Buffer]]) -> None:
+        """These are durable, and all that has happened since everyone was told: send them to those who have
+        all that was visible before, without the index, which does not have them yet."""
+        by_partition: dict[tuple[int, int], list[tuple[InstantMade, Buffer]]] = {}
+        for record, batch in made:
+            if record.stream in self._by_stream:
+                key = (record.stream, record.partition)
+                by_partition.setdefault(key, []).append((record, batch))
+        for (stream_id, partition), some in by_partition.items():
+            first_id, last_id = some[0][0].transaction, some[-1][0].transaction
+            is_clear = self._visible.is_clear(stream_id, partition)
+            if len(some) > FETCH_TRANSACTIONS_MAX or not is_clear:
+                continue
+            answer = pack_fresh(some)
+            told = [
+                subscription.push(partition, first_id, last_id, answer)
+                for subscription in list(self._by_stream[stream_id])
+            ]
+            if all(told):
+                self._told.add((stream_id, partition))
+
     def wake(self) -> None:
         """Something may have become visible, and reading is allowed now."""
+        told, self._told = self._told, set()
         if not self._by_stream:
             return
         stirred: dict[int, set[int]] = {}
-        for stream_id, partition in self._visible.stirred():
+        for stream_id, partition in self._visible.stirred() - told:
             if stream_id in self._by_stream:
                 stirred.setdefault(stream_id, set()).add(partition)
         for stream_id, partitions in stirred.items():
@@ -163,19 +219,21 @@ class Subscriptions:
     def fence(self) -> None:
         """Some agents hold their names no more: their subscriptions end."""
         for agent in self._visible.lost() & self._by_agent.keys():
-            for subscription in self._by_agent[agent]:
+            for subscription in list(self._by_agent[agent]):
                 subscription.try_now()
 
     def end_all(self, error: Error | None = None) -> None:
         """End them: the server stops, or this shard did."""
-        failure = Stopping("the server is stopping") if error is None else wire_error(error)
+        failure = moebius.Stopping("the server is stopping") if error is None else wire_error(error)
         for subscriptions in self._by_stream.values():
             for subscription in subscriptions:
                 subscription.end(failure)
 
 
-def _discard(table: dict[int, set[Subscription]], key: int, subscription: Subscription) -> None:
+def _discard(
+    table: dict[int, dict[Subscription, None]], key: int, subscription: Subscription
+) -> None:
     others = table[key]
-    others.discard(subscription)
+    del others[subscription]
     if not others:
         del table[key]

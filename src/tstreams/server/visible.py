@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..core.facts import StreamState
+from ..core.records import InstantMade
 from ..core.rules import fenced
 from ..core.shard import Shard
 from ..errors import BadRequest, Corrupt
@@ -66,9 +67,13 @@ class Visible:
         """The agents that hold their names no more. Whoever has told everyone clears it."""
         return self._core.state.lost
 
+    def has_agent(self, agent_id: int) -> bool:
+        """Whether an agent holds its name."""
+        return self._core.state.agent(agent_id) is not None
+
     def check_agent(self, agent_id: int) -> None:
         """`Fenced` if an agent does not hold its name."""
-        if self._core.state.agent(agent_id) is None:
+        if not self.has_agent(agent_id):
             raise fenced(agent_id)
 
     def stream(self, stream_id: int) -> StreamState:
@@ -77,26 +82,26 @@ class Visible:
 
     def collect(
         self, now_ms: int, stream_id: int, wants: Iterable[Want], bytes_max: int, shares: int
-    ) -> tuple[list[Chosen], int, bool]:
+    ) -> tuple[list[Chosen], int, list[int]]:
         """The visible transactions that are wanted, as far as they fit into an answer; how many of the
-        wants were looked at; and whether there may be more in those. Each gets a fair share of the room."""
+        wants were looked at; and the partitions of those in which there may be more. Each gets a fair
+        share of the room."""
         stream = self.stream(stream_id)
         floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
         answer = _Answer(min(bytes_max, FETCH_BYTES_MAX))
         share = answer.room // max(1, shares)
-        more: list[_Scan] = []
-        looked = 0
+        scans: list[_Scan] = []
         for want in wants:
             check_partition(stream.partitions, want.partition)
-            looked += 1
             scan = _Scan(want, self._range(stream_id, want, floor))
-            if scan.take(answer, share):
-                more.append(scan)
+            scans.append(scan)
+            scan.take(answer, share)
             if answer.is_full:
-                return answer.chosen, looked, True
-        # What some did not use is for the others.
-        left = [it for it in more if answer.is_full or it.take(answer, answer.room)]
-        return answer.chosen, looked, bool(left) or not all(it.whole for it in answer.chosen)
+                break
+        for scan in scans:  # what some did not use is for the others
+            if scan.is_held and not answer.is_full:
+                scan.take(answer, answer.room)
+        return answer.chosen, len(scans), [it.partition for it in scans if it.has_more]
 
     def _range(self, stream_id: int, want: Want, floor: int) -> Iterator[tuple[int, bytes]]:
         frontier = self._core.state.frontier(stream_id, want.partition)
@@ -169,6 +174,10 @@ class Visible:
         blob = batches[0] if len(batches) == 1 else b"".join(batches)
         return chosen, (encode(Fetched(listed)), blob)
 
+    def is_clear(self, stream_id: int, partition: int) -> bool:
+        """Whether nothing is open in a partition, so that what is made there is visible at once."""
+        return self._core.state.frontier(stream_id, partition) is None
+
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:
             return chosen, self._payloads.read([place for it in chosen for place in it.places])
@@ -183,6 +192,16 @@ class Visible:
                         raise Corrupt(f"{where} cannot be read: {error.message}") from error
                     return chosen[:number], batches
             return chosen, batches
+
+
+def pack_fresh(made: list[tuple[InstantMade, Buffer]]) -> tuple[Buffer, ...]:
+    """An answer with whole transactions that have just been made."""
+    listed = [
+        FetchedTransaction(it.partition, it.transaction, it.count, 1, 0, [len(batch)])
+        for it, batch in made
+    ]
+    blob = made[0][1] if len(made) == 1 else b"".join([batch for _, batch in made])
+    return (encode(Fetched(listed)), blob)
 
 
 def _measure(
@@ -231,35 +250,47 @@ class _Answer:
 class _Scan:
     """A want, and how far it has been served.
 
-    `_held` is the transaction that there was no room for; one that went in part is not held.
+    `_held` is the transaction that there was no room for. After one that went in part nothing more is taken:
+    its reader asks for the rest first.
     """
 
-    __slots__ = ("_found", "_held", "_want")
+    __slots__ = ("_found", "_held", "_want", "has_more", "is_held")
 
     def __init__(self, want: Want, found: Iterator[tuple[int, bytes]]) -> None:
         self._want = want
         self._found = found
         self._held: tuple[int, bytes] | None = None
+        self.has_more = True
+        """Whether there may be more than was taken."""
+        self.is_held = False
+        """Whether more could be taken if there were room."""
 
-    def take(self, answer: _Answer, share: int) -> bool:
-        """Put as much into the answer as the share allows. Whether there is more."""
+    @property
+    def partition(self) -> int:
+        """What it looks at."""
+        return self._want.partition
+
+    def take(self, answer: _Answer, share: int) -> None:
+        """Put as much into the answer as the share allows."""
         room = min(answer.room, max(share, _SHARE_BYTES_MIN))
+        self.is_held = True
         while not answer.is_full:
             found = self._held or next(self._found, None)
             if found is None:
-                return False
+                self.has_more = self.is_held = False
+                return
             transaction, value = found
             it, size = _choose(self._want, transaction, value, room, not answer.chosen)
             if not it.places:
                 self._held = found
-                return True
+                return
             self._held = None
             answer.chosen.append(it)
             answer.room -= size
             room -= size
             if not it.whole:
-                return False
-        return True
+                self.is_held = False
+                return
 
 
 def _choose(

@@ -172,3 +172,51 @@ def test_a_shard_that_stops_ends_also_the_subscription_of_a_slow_reader(tmp_path
             shard.close()
 
     asyncio.run(read())
+
+
+def test_what_does_not_fit_beside_another_partition_comes_next(
+    ts: tstreams.Client, wire: moebius.Client
+) -> None:
+    """The second partition's transaction has no room in the first answer, and nothing new comes there."""
+    ts.create_stream("wide", partitions=2)
+    with ts.producer("wide") as producer:
+        first = producer.instant([bytes(40_000)], partition=0)
+        second = producer.instant([bytes(60_000)], partition=1)
+    with subscribe(wire, "wide", 2) as stream:
+        assert sorted(take(stream, 2)) == [(0, first, 0), (1, second, 0)]
+
+
+def test_what_is_pushed_waits_for_what_was_opened_before(
+    ts: tstreams.Client, wire: moebius.Client
+) -> None:
+    ts.create_stream("held", partitions=2)
+    with (
+        ts.producer("held", name="slow") as slow,
+        ts.producer("held", name="quick") as quick,
+        subscribe(wire, "held", 2) as stream,
+    ):
+        before = quick.instant([b"before"], partition=0)
+        assert take(stream, 1) == [(0, before, 0)]
+        open_txn = slow.open(0)
+        open_txn.send(b"held")
+        after = [quick.instant([b"after"], partition=0) for _ in range(3)]
+        other = quick.instant([b"other"], partition=1)
+        assert take(stream, 1) == [(1, other, 0)]
+        open_txn.checkpoint()
+        last = quick.instant([b"last"], partition=0)
+        expected = [(0, it, 0) for it in (open_txn.id, *after, last)]
+        assert take(stream, 5) == expected
+
+
+def test_a_subscriber_without_room_misses_nothing_that_is_pushed(
+    ts: tstreams.Client, wire: moebius.Client
+) -> None:
+    ts.create_stream("narrow", partitions=1)
+    with (
+        ts.producer("narrow") as producer,
+        subscribe(wire, "narrow", 1, window_bytes=2000) as narrow,
+        subscribe(wire, "narrow", 1) as wide,
+    ):
+        made = [producer.instant([bytes(500)], partition=0) for _ in range(50)]
+        assert take(wide, 50) == [(0, it, 0) for it in made]
+        assert take(narrow, 50) == [(0, it, 0) for it in made]
