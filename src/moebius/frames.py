@@ -24,6 +24,8 @@ SMALL_BYTES = 4 * KIB
 """Below this a frame is sent as one buffer: copying it is cheaper than handing on two."""
 
 _pack = PREFIX.pack
+_pack_two = struct.Struct(">IHHI").pack
+_LENGTH_BYTES = 4
 _unpack_from = PREFIX.unpack_from
 _unpack_length = struct.Struct(">I").unpack_from
 
@@ -36,6 +38,15 @@ def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
         size = len(header)
         head = _pack(size + len(part), size, 1) + header
         return [head + part] if len(part) < SMALL_BYTES else [head, part]
+    if count == 2:
+        first, last = parts
+        size = len(header)
+        first_bytes, last_bytes = len(first), len(last)
+        body = _LENGTH_BYTES + size + first_bytes + last_bytes
+        head = _pack_two(body, size, 2, first_bytes) + header
+        if first_bytes + last_bytes < SMALL_BYTES:
+            return [b"".join((head, first, last))]
+        return [head, first, last]
     if count == 0:
         return [_pack(len(header), len(header), 0) + header]
     sizes = [len(part) for part in parts]

@@ -160,8 +160,10 @@ DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def as_parts(payload: Payload) -> Parts:
     """The parts of what a user gave us; `TypeError` if it is not bytes-like."""
+    if type(payload) is bytes:  # by far the most frequent
+        return (payload,)
     if isinstance(payload, tuple | list):
-        return tuple(_as_buffer(part) for part in payload)
+        return tuple([part if type(part) is bytes else _as_buffer(part) for part in payload])
     return (_as_buffer(payload),)
 
 

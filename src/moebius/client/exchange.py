@@ -207,9 +207,12 @@ class Exchange:
     def is_quiet(self) -> bool:
         """Whether nothing is under way but a few streams, whose readers come back for more."""
         with self._lock:
-            return len(self._sent) <= _QUIET_STREAMS_MAX and not any(
-                pending.credit is None for pending in self._sent.values()
-            )
+            if len(self._sent) > _QUIET_STREAMS_MAX:
+                return False
+            for pending in self._sent.values():  # noqa: SIM110 - this is asked after each message
+                if pending.credit is None:
+                    return False
+            return True
 
     def try_begin(self, pending: Pending) -> bool:
         """From any thread: send a request if that can be done at once. False: it was not begun.

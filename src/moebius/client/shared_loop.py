@@ -78,6 +78,7 @@ class SharedLoop:
         """Whether the loop has to go on as soon as the borrower can give it back."""
         self._kicked = False
         """Whether the borrower was told so: it may be waiting for bytes."""
+        self._main_ident = threading.main_thread().ident
         self._waiting = 0
         """Threads that wait for messages."""
         self._waited_at = 0.0
@@ -85,10 +86,9 @@ class SharedLoop:
         self._borrower: int | None = None
         """The thread that hands on messages in place of the loop's."""
         self._kick_in, self._kick_out = os.pipe()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="moebius-client", daemon=True
-        )
-        self._thread.start()
+        thread = threading.Thread(target=self.loop.run_forever, name="moebius-client", daemon=True)
+        thread.start()
+        self._ident = thread.ident
 
     @classmethod
     def get(cls) -> SharedLoop:
@@ -129,7 +129,7 @@ class SharedLoop:
 
     def check_caller(self) -> None:
         """Refuse to wait on the thread that all waiting depends on."""
-        if threading.get_ident() in (self._thread.ident, self._borrower):
+        if threading.get_ident() in (self._ident, self._borrower):
             raise RuntimeError(
                 "a blocking call inside on_push, on_state or a future's callback would never return: "
                 "hand the work to another thread"
@@ -192,7 +192,8 @@ class SharedLoop:
         """It has come."""
         with self._guard:
             self._waiting -= 1
-            self._crowded_until = time.monotonic() + _CROWDED_S
+            if self._waiting:
+                self._crowded_until = time.monotonic() + _CROWDED_S
 
     # Borrowing the loop.
 
@@ -204,10 +205,12 @@ class SharedLoop:
             or now < self._crowded_until
             or not isinstance(link, DialledLink)
             or not link.is_plain
-            or threading.current_thread() is threading.main_thread()
-            or any(it.exchange.busy for it in self._connections if it is not connection)
+            or threading.get_ident() == self._main_ident
         ):
             return False
+        for other in self._connections:
+            if other.exchange.busy and other is not connection:
+                return False
         with self._guard:
             if self._waiting > 1:
                 return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TypeVar
 
 import moebius
@@ -102,8 +101,10 @@ class Driver:
         gate.acquire()
 
         def wake(_: Ticket) -> None:
-            with suppress(RuntimeError):  # another one was faster
+            try:
                 gate.release()
+            except RuntimeError:
+                return  # another one was faster
 
         for ticket in target.tickets:
             ticket.add_callback(wake)

@@ -124,9 +124,12 @@ class Inflow:
                 feed.failure = Error(f"what the server sent cannot be read: {error}")
                 return
             used = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
-            share = (used - sum(len(it.data) for it in found)) // max(1, len(found))
             self.held += used
             self._pause_s = 0.0
+            if len(found) == 1:
+                yield found[0], used
+                continue
+            share = (used - sum([len(it.data) for it in found])) // max(1, len(found))
             spread = 0
             for delivery in found:
                 cost = len(delivery.data) + share

@@ -181,8 +181,9 @@ class Subscriber:
                     self._stir()  # what this engine was woken for, another one must see
                 raise
             finally:
-                with suppress(ValueError):
-                    self._idle.remove(ticket)
+                if not ticket.ended:
+                    with suppress(ValueError):  # somebody is just about to wake it
+                        self._idle.remove(ticket)
 
     def returned(self, handling: Handling) -> None:
         """The callback has returned: a checkpoint covers it from now on."""
@@ -309,8 +310,11 @@ class Subscriber:
 
     def _stir(self) -> None:
         """Wake an engine. Comes from the connection too, which must not wait for a lock."""
-        with suppress(IndexError):
-            self._idle.popleft().end()
+        try:
+            ticket = self._idle.popleft()
+        except IndexError:
+            return
+        ticket.end()
 
     def _wake_all(self) -> None:
         while self._idle:
