@@ -458,7 +458,10 @@ class LocalLog:
         self._list = [ledger for ledger in self._list if ledger.head.ledger_id not in doomed]
         for ledger in gone:
             self._shelf.drop(ledger.name)
-        self._folder.remove([ledger.name for ledger in gone])
+        try:
+            self._folder.remove([ledger.name for ledger in gone])
+        except OSError as error:
+            raise self._fail("deleting ledgers failed", error) from error
 
     def _settle_end(self, ledger: _Ledger) -> None:
         """The head that says where this ledger ends is about to go: from now on its file must say it."""

@@ -24,14 +24,15 @@ class Shelf:
         if file is not None:
             self._files.move_to_end(name)
             return file
-        file = self._files[name] = self._folder.open(name)
-        if len(self._files) > OPEN_FILES_MAX:
-            self._files.popitem(last=False)[1].close()
+        file = self._folder.open(name)
+        self.put(name, file)
         return file
 
     def put(self, name: str, file: File) -> None:
         """A file that is open already."""
         self._files[name] = file
+        if len(self._files) > OPEN_FILES_MAX:
+            self._files.popitem(last=False)[1].close()
 
     def drop(self, name: str) -> None:
         """Close a file, if it is open."""

@@ -165,10 +165,15 @@ class Housekeeping:
         self._flushing.add_done_callback(flushed)
 
     def _trim(self, ledgers: list[int]) -> None:
-        if ledgers:
+        if not ledgers:
+            return
+        try:
             self._shard.log.trim(ledgers)
-            self._shard.index.forget_ledgers(ledgers)
-            log.debug("deleted ledgers", extra={"tstreams": {"ledgers": ledgers}})
+        except Error as error:  # it may have been a sync that failed
+            self._shard.fail(error)
+            return
+        self._shard.index.forget_ledgers(ledgers)
+        log.debug("deleted ledgers", extra={"tstreams": {"ledgers": ledgers}})
 
     def _begin_prepare(self) -> None:
         loop = asyncio.get_running_loop()
