@@ -37,9 +37,7 @@ def test_a_sync_that_fails_while_ledgers_go_is_not_overlooked() -> None:
         log.append([[b"after that nothing is believed"]], 0)
 
 
-def test_a_shard_stops_when_trimming_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_stops_when_trimming_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = Shard(0, LocalStorage(tmp_path), schedule=lambda commit: None)
     keeper = Housekeeping(shard)
 
