@@ -1,0 +1,401 @@
+"""What a history says about each transaction, partition, stream and agent: gathered once, for all checks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import TypeAlias
+
+from tests.checker.digest import NOTHING, Content, joined
+from tests.checker.firsts import Firsts
+from tests.checker.history import (
+    OK,
+    UNKNOWN,
+    Altered,
+    AnyOperation,
+    Begin,
+    Cancel,
+    Clock,
+    Close,
+    Commit,
+    Created,
+    Deleted,
+    Empty,
+    Instant,
+    Key,
+    Open,
+    Purged,
+    Read,
+    Send,
+    Stand,
+)
+
+IDS_PER_MS = 100_000
+ID_END = 2**63
+"""Behind all ids."""
+CONTENTS_MAX = 64
+"""Sends whose outcome is not known double what a transaction may hold; beyond this nothing is claimed."""
+
+Node: TypeAlias = Commit | Instant
+"""What makes transactions visible."""
+
+
+class Transaction:
+    """One transaction, as all clients together know it."""
+
+    __slots__ = (
+        "cancel",
+        "closed_at",
+        "commits",
+        "contents",
+        "effective",
+        "key",
+        "open_until",
+        "opened",
+        "prefixes",
+        "read_at",
+        "refusals",
+    )
+
+    def __init__(self, key: Key, opened: Open | Instant | None) -> None:
+        self.key = key
+        self.opened = opened
+        self.contents: set[Content] | None = {NOTHING}
+        """What it may hold when it is complete; None: too many things."""
+        self.prefixes: set[Content] = set()
+        self.commits: list[Node] = []
+        """Those that took effect, or may have."""
+        self.refusals: list[AnyOperation] = []
+        self.cancel: Cancel | None = None
+        self.effective: float = inf
+        """From when on readers must see it, unless something before it is open."""
+        self.read_at: float = inf
+        self.closed_at: float = inf
+        """From when on it is surely not open."""
+        self.open_until: float = -inf
+        """Until when it was surely open."""
+
+    @property
+    def id(self) -> int:
+        return self.key[2]
+
+    def add(self, send: Send | Instant) -> None:
+        """Items were sent into it."""
+        if self.contents is None or send.outcome not in (OK, UNKNOWN):
+            return
+        self.prefixes |= self.contents
+        more = {joined(it, (send.count, send.digest)) for it in self.contents}
+        if send.outcome == UNKNOWN and isinstance(send, Send):
+            more |= self.contents
+        self.contents = more if len(more) <= CONTENTS_MAX else None
+
+    def __str__(self) -> str:
+        return show(self.key)
+
+
+def show(key: Key) -> str:
+    """A transaction, in words."""
+    return f"transaction {key[2]} of {key[0]}/{key[1]}"
+
+
+def says_expired(refusal: AnyOperation) -> bool:
+    """Whether a refusal says that this one has expired; of many it may have been another."""
+    many = isinstance(refusal, Commit | Cancel) and len(refusal.transactions) > 1
+    return refusal.outcome == "expired" and not many
+
+
+class Partition:
+    """All transactions of a partition, and all looks at it, in the order of time."""
+
+    def __init__(self) -> None:
+        self.reads: list[Read] = []
+        self.empties: list[Empty] = []
+        self.unplaced: list[Instant] = []
+        """Instants whose id nobody was told."""
+        self.lost_opens: list[Open] = []
+        """Transactions that may be open under an id that nobody was told."""
+        self.members: list[Transaction] = []
+
+    def finish(self) -> None:
+        """Everything is known: make it quick to look up."""
+        self.opened = sorted((it for it in self.members if it.opened), key=lambda it: it.id)
+        self.opened_ids = [it.id for it in self.opened]
+        self._still_open = Firsts([-it.closed_at for it in self.opened])
+        self._surely_open = Firsts([-it.open_until for it in self.opened])
+        self.visible = sorted(
+            (it for it in self.members if it.effective < inf), key=lambda it: it.id
+        )
+        self.visible_ids = [it.id for it in self.visible]
+        self._effective = Firsts([it.effective for it in self.visible])
+
+    def first_due(self, after: int, at: float) -> Transaction | None:
+        """The first one after an id that readers had to see before this time."""
+        found = self._effective.below(at, bisect_right(self.visible_ids, after))
+        return None if found is None else self.visible[found]
+
+    def first_possibly_open(self, after: int, at: float) -> float:
+        """The id of the first one after an id that may have been open at this time."""
+        found = self._still_open.below(-at, bisect_right(self.opened_ids, after))
+        return inf if found is None else self.opened_ids[found]
+
+    def first_surely_open(self, after: int, at: float) -> Transaction | None:
+        """The first one after an id that was surely open at this time."""
+        found = self._surely_open.below(-at, bisect_right(self.opened_ids, after))
+        return None if found is None else self.opened[found]
+
+
+class StreamFacts:
+    """What became of a stream."""
+
+    def __init__(self) -> None:
+        self.ttls: list[int] = []
+        self.purges: list[Purged] = []
+        self.deletes: list[Deleted] = []
+
+
+class Knowledge:
+    """All that a history says."""
+
+    def __init__(self, operations: Iterable[AnyOperation], slack_ms: int) -> None:
+        self.slack_ms = slack_ms
+        self.transactions: dict[Key, Transaction] = {}
+        self.partitions: dict[tuple[str, int], Partition] = defaultdict(Partition)
+        self.streams: dict[str, StreamFacts] = defaultdict(StreamFacts)
+        self.begins: dict[str, list[Begin]] = defaultdict(list)
+        self.closes: dict[tuple[str, int], float] = {}
+        self.turns: dict[tuple[str, int, str, int], list[Read | Empty | Stand]] = defaultdict(list)
+        """What a reader (agent, epoch) did in a partition, in its order."""
+        self.nodes: list[Node] = []
+        self.saves: dict[tuple[str, str, int], list[tuple[Commit, int]]] = defaultdict(list)
+        """By reader, stream and partition: what was saved, by which commit."""
+        self.resumes: dict[tuple[str, str, int], list[Stand]] = defaultdict(list)
+        self.written_twice: list[tuple[Open | Instant, Open | Instant]] = []
+        self._offset_ms = (-inf, inf)
+        """The time of day less our time, at least and at most."""
+        self.effective: dict[int, float] = {}
+        """From when on a commit (by identity) must be seen."""
+        self._ends: dict[tuple[str, int], float] = {}
+        self.count = 0
+        for operation in sorted(operations, key=lambda it: it.start):
+            self.count += 1
+            self._take(operation)
+
+    # Gathering.
+
+    def _take(self, it: AnyOperation) -> None:
+        match it:
+            case Read():
+                self.partitions[it.stream, it.partition].reads.append(it)
+                if it.moves:
+                    self.turns[it.agent, it.epoch, it.stream, it.partition].append(it)
+            case Empty():
+                self.partitions[it.stream, it.partition].empties.append(it)
+                if it.moves:
+                    self.turns[it.agent, it.epoch, it.stream, it.partition].append(it)
+            case Instant():
+                self._take_instant(it)
+            case Send():
+                self.transaction((it.stream, it.partition, it.id)).add(it)
+            case Open():
+                self._take_open(it)
+            case Commit():
+                self._take_commit(it)
+            case Cancel():
+                for key in it.transactions:
+                    transaction = self.transaction(key)
+                    if it.outcome == OK:
+                        transaction.cancel = transaction.cancel or it
+                    elif it.outcome != UNKNOWN:
+                        transaction.refusals.append(it)
+            case Stand():
+                self.turns[it.agent, it.epoch, it.stream, it.partition].append(it)
+                if it.resumed and it.outcome == OK:
+                    self.resumes[it.agent, it.stream, it.partition].append(it)
+            case Begin():
+                if it.outcome == OK:
+                    self.begins[it.agent].append(it)
+            case Close():
+                if it.outcome == OK:
+                    self.closes.setdefault((it.agent, it.epoch), it.end)
+            case Clock():
+                offset, (low, high) = it.wall_ms - it.start / 1000, self._offset_ms
+                first = low == -inf
+                self._offset_ms = (
+                    offset if first else min(low, offset),
+                    offset if first else max(high, offset),
+                )
+            case _:
+                self._take_stream(it)
+
+    def _take_stream(self, it: Created | Altered | Purged | Deleted) -> None:
+        facts = self.streams[it.stream]
+        match it:
+            case Purged():
+                facts.purges.append(it)
+            case Deleted():
+                facts.deletes.append(it)
+            case _ if it.ttl_ms and it.outcome in (OK, UNKNOWN):
+                facts.ttls.append(it.ttl_ms)
+
+    def transaction(self, key: Key) -> Transaction:
+        """A transaction by its key, known before or not."""
+        found = self.transactions.get(key)
+        if found is None:
+            found = self.transactions[key] = Transaction(key, None)
+            self.partitions[key[0], key[1]].members.append(found)
+        return found
+
+    def _opened(self, it: Open | Instant) -> Transaction:
+        transaction = self.transaction((it.stream, it.partition, it.id))
+        if transaction.opened is not None:
+            self.written_twice.append((transaction.opened, it))
+        else:
+            transaction.opened = it
+        return transaction
+
+    def _take_open(self, it: Open) -> None:
+        if it.outcome == OK:
+            self._opened(it)
+        elif it.outcome == UNKNOWN:
+            self.partitions[it.stream, it.partition].lost_opens.append(it)
+
+    def _take_instant(self, it: Instant) -> None:
+        if it.outcome == OK:
+            transaction = self._opened(it)
+            if transaction.opened is it:
+                transaction.add(it)
+                transaction.commits.append(it)
+                self.nodes.append(it)
+        else:
+            self.partitions[it.stream, it.partition].unplaced.append(it)
+
+    def _take_commit(self, it: Commit) -> None:
+        may_be = it.outcome in (OK, UNKNOWN)
+        for key in it.transactions:
+            transaction = self.transaction(key)
+            (transaction.commits if may_be else transaction.refusals).append(it)
+        if may_be:
+            self.nodes.append(it)
+            for reader, stream, partition, last_id in it.offsets:
+                self.saves[reader, stream, partition].append((it, last_id))
+
+    def place(self, read: Read) -> Transaction | None:
+        """The instant that this read shows to have taken effect, under an id that nobody was told."""
+        partition = self.partitions[read.stream, read.partition]
+        for at, instant in enumerate(partition.unplaced):
+            if (instant.count, instant.digest) == (read.count, read.digest):
+                transaction = self.transaction((read.stream, read.partition, read.id))
+                transaction.opened = instant
+                transaction.add(instant)
+                if instant.outcome == UNKNOWN:
+                    transaction.commits.append(instant)
+                    self.nodes.append(instant)
+                else:
+                    transaction.refusals.append(instant)
+                del partition.unplaced[at]
+                return transaction
+        return None
+
+    # When things were so.
+
+    def ended_at(self, agent: str, epoch: int) -> float:
+        """When an agent had surely lost its name."""
+        found = self._ends.get((agent, epoch))
+        if found is None:
+            fenced = min((it.end for it in self.begins[agent] if it.epoch > epoch), default=inf)
+            found = self._ends[agent, epoch] = min(fenced, self.closes.get((agent, epoch), inf))
+        return found
+
+    def wall_ms(self, at: float) -> tuple[float, float]:
+        """The time of day, at least and at most."""
+        low, high = self._offset_ms
+        return at / 1000 + low - self.slack_ms, at / 1000 + high + self.slack_ms
+
+    def dead_below(self, stream: str, at: float) -> int:
+        """What has a smaller id may be gone at this time."""
+        facts = self.streams[stream]
+        cut = 0
+        if any(it.start <= at and it.outcome in (OK, UNKNOWN) for it in facts.deletes):
+            return ID_END
+        for purge in facts.purges:
+            if purge.start <= at and purge.outcome in (OK, UNKNOWN):
+                cut = max(cut, purge.before)
+        latest_ms = self.wall_ms(at)[1]
+        if facts.ttls:
+            gone_ms = latest_ms - min(facts.ttls)
+            cut = max(cut, ID_END if gone_ms == inf else int(gone_ms + 1) * IDS_PER_MS)
+        return cut
+
+    def surely_dead(self, key: Key, at: float) -> str | None:
+        """Why a transaction had to be gone at this time; None if it had not."""
+        facts = self.streams[key[0]]
+        if any(it.end < at and it.outcome == OK for it in facts.deletes):
+            return "its stream had been deleted"
+        for purge in facts.purges:
+            if purge.end < at and purge.outcome == OK and key[2] < purge.before:
+                return f"its stream had been purged before {purge.before}"
+        if facts.ttls and self.wall_ms(at)[0] - key[2] // IDS_PER_MS > max(facts.ttls):
+            return f"its ttl of {max(facts.ttls)} ms had ended"
+        return None
+
+    def may_be_held_back(self, it: Transaction, after: int, empty: Empty) -> bool:
+        """Whether something after this id, and before the transaction, may have been open then."""
+        partition = self.partitions[empty.stream, empty.partition]
+        return partition.first_possibly_open(after, empty.start) < it.id or any(
+            lost.start < empty.end and self.ended_at(lost.agent, lost.epoch) > empty.start
+            for lost in partition.lost_opens
+        )
+
+    # Putting it together.
+
+    def conclude(self) -> None:
+        """Say of each transaction when it was open and from when on it must be seen."""
+        for node in self.nodes:
+            self.effective[id(node)] = node.end if node.outcome == OK else inf
+        for partition in self.partitions.values():
+            for read in partition.reads:
+                transaction = self.transactions.get((read.stream, read.partition, read.id))
+                if transaction is not None:
+                    transaction.read_at = min(transaction.read_at, read.end)
+                    for node in transaction.commits[-1:]:
+                        self.evidence(node, read.end)
+        for stand, commit in self._saved_by_unknown():
+            self.evidence(commit, stand.end)
+        for transaction in self.transactions.values():
+            self._conclude(transaction)
+        for partition in self.partitions.values():
+            partition.finish()
+
+    def evidence(self, node: Node, at: float) -> None:
+        """At this time somebody saw that it had taken effect."""
+        self.effective[id(node)] = min(self.effective[id(node)], at)
+
+    def _saved_by_unknown(self) -> Iterator[tuple[Stand, Commit]]:
+        """Resumes that show that a commit of which nobody was told has taken effect."""
+        for place, stands in self.resumes.items():
+            unknown = {last: it for it, last in self.saves[place] if it.outcome == UNKNOWN}
+            told = {last for it, last in self.saves[place] if it.outcome == OK}
+            for stand in stands:
+                commit = unknown.get(stand.after)
+                if commit is not None and stand.after not in told and commit.start < stand.end:
+                    yield stand, commit
+
+    def _conclude(self, it: Transaction) -> None:
+        told = [node for node in it.commits if node.outcome == OK]
+        it.effective = min((self.effective[id(node)] for node in it.commits), default=inf)
+        opened = it.opened
+        ends = [node.end for node in told] + [it.effective, it.read_at]
+        ends += [refusal.end for refusal in it.refusals if says_expired(refusal)]
+        if it.cancel is not None:
+            ends.append(it.cancel.end)
+        if isinstance(opened, Open):
+            ends.append(self.ended_at(opened.agent, opened.epoch))
+            starts = [node.start for node in it.commits]
+            starts += [it.cancel.start] if it.cancel is not None else []
+            if told or it.cancel is not None:
+                it.open_until = min(starts)
+        else:
+            ends.append(-inf)
+        it.closed_at = min(ends)
