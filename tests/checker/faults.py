@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[str, frozenset[str]]] = {
         (
             "purge-one-too-many",
             "purging takes the first that should stay",
-            "lost-write gap stale-read",
+            "lost-write gap stale-read group-torn",
         ),
         ("read-deleted", "a deleted stream is read", "dead-read"),
         ("drop-group-member", "one transaction of a group is forgotten", "group-torn"),

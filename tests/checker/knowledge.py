@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from math import inf
 from typing import TypeAlias
 
@@ -150,9 +151,38 @@ class StreamFacts:
     """What became of a stream."""
 
     def __init__(self) -> None:
-        self.ttls: list[int] = []
+        self.ttl_ms_min: float = inf
+        self.ttl_ms_max: float = 0
+        self.gone_from: float = inf
+        """From when on it may be deleted, and from when on it surely is."""
+        self.gone_since: float = inf
         self.purges: list[Purged] = []
-        self.deletes: list[Deleted] = []
+
+    def finish(self) -> None:
+        """Everything is known: make it quick to look up."""
+        self._begun = Ceiling([(it.start, it.before) for it in self.purges])
+        done = [it for it in self.purges if it.outcome == OK]
+        self._done = Ceiling([(it.end, it.before) for it in done])
+
+    def maybe_purged_below(self, at: float) -> float:
+        """What has a smaller id may be purged at this time."""
+        return self._begun.until(at)
+
+    def surely_purged_below(self, at: float) -> float:
+        """What has a smaller id must be purged at this time."""
+        return self._done.until(at)
+
+
+class Ceiling:
+    """The greatest number so far, at any time."""
+
+    def __init__(self, steps: list[tuple[int, float]]) -> None:
+        steps.sort()
+        self._times = [at for at, _ in steps]
+        self._greatest = [0, *accumulate((number for _, number in steps), max)]
+
+    def until(self, at: float) -> float:
+        return self._greatest[bisect_right(self._times, at)]
 
 
 class Knowledge:
@@ -176,7 +206,8 @@ class Knowledge:
         """The time of day less our time, at least and at most."""
         self.effective: dict[int, float] = {}
         """From when on a commit (by identity) must be seen."""
-        self._ends: dict[tuple[str, int], float] = {}
+        self._fences: dict[str, tuple[list[int], list[int]]] = {}
+        """By agent: its epochs, and when the first of them or of later ones had begun."""
         self.count = 0
         for operation in sorted(operations, key=lambda it: it.start):
             self.count += 1
@@ -231,13 +262,18 @@ class Knowledge:
 
     def _take_stream(self, it: Created | Altered | Purged | Deleted) -> None:
         facts = self.streams[it.stream]
+        if it.outcome not in (OK, UNKNOWN):
+            return
         match it:
             case Purged():
                 facts.purges.append(it)
             case Deleted():
-                facts.deletes.append(it)
-            case _ if it.ttl_ms and it.outcome in (OK, UNKNOWN):
-                facts.ttls.append(it.ttl_ms)
+                facts.gone_from = min(facts.gone_from, it.start)
+                if it.outcome == OK:
+                    facts.gone_since = min(facts.gone_since, it.end)
+            case _ if it.ttl_ms:
+                facts.ttl_ms_min = min(facts.ttl_ms_min, it.ttl_ms)
+                facts.ttl_ms_max = max(facts.ttl_ms_max, it.ttl_ms)
 
     def transaction(self, key: Key) -> Transaction:
         """A transaction by its key, known before or not."""
@@ -302,11 +338,18 @@ class Knowledge:
 
     def ended_at(self, agent: str, epoch: int) -> float:
         """When an agent had surely lost its name."""
-        found = self._ends.get((agent, epoch))
+        return min(self.fenced_at(agent, epoch), self.closes.get((agent, epoch), inf))
+
+    def fenced_at(self, agent: str, epoch: int) -> float:
+        """When a newer agent surely had its name."""
+        found = self._fences.get(agent)
         if found is None:
-            fenced = min((it.end for it in self.begins[agent] if it.epoch > epoch), default=inf)
-            found = self._ends[agent, epoch] = min(fenced, self.closes.get((agent, epoch), inf))
-        return found
+            begins = sorted(self.begins[agent], key=lambda it: it.epoch)
+            ends = list(accumulate((it.end for it in reversed(begins)), min))[::-1]
+            found = self._fences[agent] = ([it.epoch for it in begins], ends)
+        epochs, ends = found
+        at = bisect_right(epochs, epoch)
+        return ends[at] if at < len(ends) else inf
 
     def wall_ms(self, at: float) -> tuple[float, float]:
         """The time of day, at least and at most."""
@@ -316,42 +359,39 @@ class Knowledge:
     def dead_below(self, stream: str, at: float) -> int:
         """What has a smaller id may be gone at this time."""
         facts = self.streams[stream]
-        cut = 0
-        if any(it.start <= at and it.outcome in (OK, UNKNOWN) for it in facts.deletes):
+        if facts.gone_from <= at:
             return ID_END
-        for purge in facts.purges:
-            if purge.start <= at and purge.outcome in (OK, UNKNOWN):
-                cut = max(cut, purge.before)
-        latest_ms = self.wall_ms(at)[1]
-        if facts.ttls:
-            gone_ms = latest_ms - min(facts.ttls)
+        cut = int(facts.maybe_purged_below(at))
+        gone_ms = self.wall_ms(at)[1] - facts.ttl_ms_min
+        if gone_ms > 0:
             cut = max(cut, ID_END if gone_ms == inf else int(gone_ms + 1) * IDS_PER_MS)
         return cut
 
     def surely_dead(self, key: Key, at: float) -> str | None:
         """Why a transaction had to be gone at this time; None if it had not."""
         facts = self.streams[key[0]]
-        if any(it.end < at and it.outcome == OK for it in facts.deletes):
+        if facts.gone_since < at:
             return "its stream had been deleted"
-        for purge in facts.purges:
-            if purge.end < at and purge.outcome == OK and key[2] < purge.before:
-                return f"its stream had been purged before {purge.before}"
-        if facts.ttls and self.wall_ms(at)[0] - key[2] // IDS_PER_MS > max(facts.ttls):
-            return f"its ttl of {max(facts.ttls)} ms had ended"
+        if key[2] < facts.surely_purged_below(at - 1):
+            return f"its stream had been purged before {facts.surely_purged_below(at - 1)}"
+        if facts.ttl_ms_max and self.wall_ms(at)[0] - key[2] // IDS_PER_MS > facts.ttl_ms_max:
+            return f"its ttl of {facts.ttl_ms_max} ms had ended"
         return None
 
     def may_be_held_back(self, it: Transaction, after: int, empty: Empty) -> bool:
         """Whether something after this id, and before the transaction, may have been open then."""
         partition = self.partitions[empty.stream, empty.partition]
-        return partition.first_possibly_open(after, empty.start) < it.id or any(
-            lost.start < empty.end and self.ended_at(lost.agent, lost.epoch) > empty.start
-            for lost in partition.lost_opens
-        )
+        lost_until = partition.lost_opens_until.until(empty.end)
+        return lost_until > empty.start or partition.first_possibly_open(after, empty.start) < it.id
 
     # Putting it together.
 
     def conclude(self) -> None:
         """Say of each transaction when it was open and from when on it must be seen."""
+        for stream, _ in self.partitions:
+            self.streams[stream]
+        for facts in self.streams.values():
+            facts.finish()
         for node in self.nodes:
             self.effective[id(node)] = node.end if node.outcome == OK else inf
         for partition in self.partitions.values():
@@ -367,6 +407,9 @@ class Knowledge:
             self._conclude(transaction)
         for partition in self.partitions.values():
             partition.finish()
+            partition.lost_opens_until = Ceiling(
+                [(it.start, self.ended_at(it.agent, it.epoch)) for it in partition.lost_opens]
+            )
 
     def evidence(self, node: Node, at: float) -> None:
         """At this time somebody saw that it had taken effect."""

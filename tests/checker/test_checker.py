@@ -18,10 +18,10 @@ SEEDS_MAX = 8
 """A fault strikes by chance: so many histories are tried before it counts as not found."""
 
 
-@pytest.mark.parametrize("first", range(0, 300, 50))
+@pytest.mark.parametrize("first", range(0, 200, 50))
 def test_right_histories_are_clean(first: int) -> None:
     for seed in range(first, first + 50):
-        findings = check(Reference(seed).run(800), slack_ms=0)
+        findings = check(Reference(seed).run(500), slack_ms=0)
         assert not findings, (seed, findings.shown)
 
 
@@ -30,7 +30,7 @@ def test_each_fault_is_found_and_named(fault: str) -> None:
     struck = 0
     for seed in range(SEEDS_MAX):
         reference = Reference(seed, fault)
-        findings = check(reference.run(2500), slack_ms=0)
+        findings = check(reference.run(2000), slack_ms=0)
         struck += reference.server.strikes
         if findings.kinds & FAULTS[fault][1]:
             assert struck, "found, and it did not even strike"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from math import inf
 
 from tests.checker.findings import Findings
 from tests.checker.history import OK, Commit, Instant, Open
@@ -37,22 +36,16 @@ def _ids_increase(known: Knowledge, findings: Findings) -> None:
 
 
 def _fenced_are_refused(known: Knowledge, findings: Findings) -> None:
-    lost: dict[tuple[str, int], float] = {}
-    for agent, begins in known.begins.items():
-        soonest = inf
-        for it in sorted(begins, key=lambda it: -it.epoch):
-            lost[agent, it.epoch] = min(soonest, lost.get((agent, it.epoch), inf))
-            soonest = min(soonest, it.end)
     done: list[Open | Node] = [it for it in known.nodes if it.outcome == OK]
     done += [it.opened for it in known.transactions.values() if isinstance(it.opened, Open)]
     for it in done:
         members = it.members if isinstance(it, Commit) and it.members else [(it.agent, it.epoch)]
         for agent, epoch in members:
-            if lost.get((agent, epoch), inf) < it.start:
+            if known.fenced_at(agent, epoch) < it.start:
                 findings.add(
                     "fenced-acknowledged",
                     f"{agent} (epoch {epoch}) was told ok for {_what(it)}, begun at {it.start}, after a "
-                    f"newer one had its name at {lost[agent, epoch]:.0f}",
+                    f"newer one had its name at {known.fenced_at(agent, epoch):.0f}",
                 )
 
 
