@@ -16,9 +16,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from math import inf
 
+from tests.checker.entities import Node, Transaction
 from tests.checker.findings import Findings
 from tests.checker.history import OK, Commit, Empty, Instant, Read
-from tests.checker.knowledge import Knowledge, Node, Transaction
+from tests.checker.knowledge import Knowledge
 
 Edges = dict[int, set[int]]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
+from tests.checker.entities import ID_END
 from tests.checker.findings import Findings
 from tests.checker.history import Commit, Read, Stand
-from tests.checker.knowledge import ID_END, Knowledge
+from tests.checker.knowledge import Knowledge
 
 
 def check(known: Knowledge, findings: Findings) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from math import inf
 
+from tests.checker.entities import Partition, Transaction, show
 from tests.checker.findings import Findings
 from tests.checker.history import OK, Commit, Empty, Instant, Read, Stand
-from tests.checker.knowledge import Knowledge, Partition, Transaction, show
+from tests.checker.knowledge import Knowledge
 
 
 def check(known: Knowledge, findings: Findings) -> None:

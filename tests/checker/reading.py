@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.checker.digest import Content
+from tests.checker.entities import Transaction, show
 from tests.checker.findings import Findings
 from tests.checker.history import Key, Read, Stand
-from tests.checker.knowledge import Knowledge, Transaction, show
+from tests.checker.knowledge import Knowledge
 
 
 def place_the_unknown(known: Knowledge, findings: Findings) -> None:

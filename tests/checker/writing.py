@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from tests.checker.entities import Node, says_expired, show
 from tests.checker.findings import Findings
 from tests.checker.history import OK, Commit, Instant, Open
-from tests.checker.knowledge import Knowledge, Node, says_expired, show
+from tests.checker.knowledge import Knowledge
 
 
 def check(known: Knowledge, findings: Findings) -> None:
