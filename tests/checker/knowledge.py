@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from math import inf
 
+from tests.checker.digest import NOTHING
 from tests.checker.entities import (
     ID_END,
     IDS_PER_MS,
@@ -283,7 +284,8 @@ class Knowledge:
 
     def _conclude(self, it: Transaction) -> None:
         told = [node for node in it.commits if node.outcome == OK]
-        it.effective = min((self.effective[id(node)] for node in it.commits), default=inf)
+        if it.contents != {NOTHING}:  # an empty one ends as if it were cancelled
+            it.effective = min((self.effective[id(node)] for node in it.commits), default=inf)
         opened = it.opened
         ends = [node.end for node in told] + [it.effective, it.read_at]
         ends += [refusal.end for refusal in it.refusals if says_expired(refusal)]

@@ -51,6 +51,13 @@ def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
+def outcome_of(error: BaseException) -> str:
+    """What an error says. With its session a server forgets what it had done of it."""
+    if not isinstance(error, Error) or isinstance(error, Unavailable):
+        return UNKNOWN
+    return UNKNOWN if "session has ended" in error.message else error.code
+
+
 class Recorder:
     """Writes a history."""
 
@@ -75,9 +82,7 @@ class Recorder:
         try:
             result = call()
         except BaseException as error:
-            operation.outcome = UNKNOWN
-            if isinstance(error, Error) and not isinstance(error, Unavailable):
-                operation.outcome = error.code
+            operation.outcome = outcome_of(error)
             raise
         else:
             if isinstance(operation, Open):

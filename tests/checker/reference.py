@@ -245,7 +245,7 @@ class Reference:
             if opened.outcome != OK:
                 return opened.outcome
             keys.append((stream, partition, opened.id))
-            for _ in range(self.random.randrange(1, 4)):
+            for _ in range(self.random.randrange(4)):
                 yield from self._send(opened)
         if self.random.random() < 0.2:
             outcome = yield from self._cancel(agent, epoch, keys)
