@@ -56,9 +56,9 @@ docs: setup  ## Build the documentation into build/site
 	@$(BIN)/mkdocs build --strict --site-dir build/site
 	@echo "open build/site/index.html"
 
-fuzz: setup  ## Coverage-guided fuzzing of the decoders (atheris); FUZZ_SECONDS=60
+fuzz: setup  ## Coverage-guided fuzzing of all decoders (atheris); FUZZ_SECONDS=60
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
-	@$(BIN)/python -m tests.fuzz.frames -max_total_time=$${FUZZ_SECONDS:-60}
+	@$(BIN)/python -m tests.fuzz --seconds $${FUZZ_SECONDS:-60}
 
 freeze:  ## Write constraints.txt anew from the newest versions that work together
 	@$(PYTHON) -m venv build/freeze && build/freeze/bin/pip install --quiet '.[dev,fuzz]'

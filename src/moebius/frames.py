@@ -20,6 +20,10 @@ LARGE_BYTES = 64 * KIB
 """From this size on a frame is received in place and its parts are views, not copies. Below it a
 copy is cheaper than a view, and does not pin the read buffer."""
 
+STEP_BYTES = 256 * KIB
+"""What a frame that says to be large gets, if little of it has come. The rest follows when that is full: eight
+bytes of a prefix should not cost what a whole frame may hold."""
+
 SMALL_BYTES = 4 * KIB
 """Below this a frame is sent as one buffer: copying it is cheaper than handing on two."""
 
@@ -62,8 +66,8 @@ class FrameDecoder:
     complete. After a malformed or oversized frame `error` is set and nothing more is decoded; the
     frames before it are still returned.
 
-    Invariant: `_large` is None, or holds the first `_filled` bytes of one incomplete frame, and then
-    `_tail` is empty. `_tail` is shorter than one frame.
+    Invariant: `_large` is None, or holds the first `_filled` bytes of one incomplete frame of `_total`, is
+    longer than those, and then `_tail` is empty. `_tail` is shorter than one frame.
     """
 
     __slots__ = (
@@ -73,6 +77,7 @@ class FrameDecoder:
         "_plain_bytes_max",
         "_shared",
         "_tail",
+        "_total",
         "error",
         "partial",
     )
@@ -84,6 +89,7 @@ class FrameDecoder:
         self._tail = b""
         self._large: memoryview | None = None
         self._filled = 0
+        self._total = 0
         self.error: Error | None = None
         self.partial = False
         """Whether a frame has begun to arrive and is not complete."""
@@ -102,6 +108,10 @@ class FrameDecoder:
             return self._scan(self._shared[:count].tobytes())
         self._filled += count
         if self._filled < len(large):
+            return []
+        if self._filled < self._total:
+            self._large = whole = memoryview(bytearray(self._total))
+            whole[: self._filled] = large
             return []
         self._large = None
         self.partial = False
@@ -166,8 +176,10 @@ class FrameDecoder:
         if len(data) - at >= PREFIX_BYTES:
             total = PREFIX_BYTES + _unpack_from(data, at)[0]
             if total >= LARGE_BYTES:
-                large = memoryview(bytearray(total))
                 self._filled = len(data) - at
+                self._total = total
+                size = total if self._filled >= LARGE_BYTES else min(total, STEP_BYTES)
+                large = memoryview(bytearray(size))
                 large[: self._filled] = memoryview(data)[at:]
                 self._large = large
                 return

@@ -32,6 +32,8 @@ _UNITS: dict[str, dict[str, int]] = {
     "seconds": {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400},
     "count": {"": 1},
 }
+NUMBER_MAX = 2**63
+"""Beyond all bounds of settings; also keeps out what is no number at all."""
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -143,7 +145,7 @@ class Setting:
         if not isinstance(raw, str):
             raise ValueError(f"{raw!r} is not text: put it in quotes")
         if self.is_path:
-            return folder / Path(raw).expanduser()
+            return folder / expanded(raw)
         return raw.lower() if self.choices else raw
 
     def problems(self, value: Any) -> list[str]:
@@ -165,6 +167,14 @@ class Setting:
         return []
 
 
+def expanded(raw: str) -> Path:
+    """A path, with `~` put into words. `ValueError` if nobody has that home."""
+    try:
+        return Path(raw).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{raw!r} is no path: {error}") from None
+
+
 def read_number(raw: object, unit: str) -> float | int:
     """A number as people write it: 7, "64MiB", "10m". `ValueError` says what is wrong."""
     units = _UNITS[unit]
@@ -177,6 +187,10 @@ def read_number(raw: object, unit: str) -> float | int:
             as_in = f" and, if you like, one of {', '.join(known)}" if known else ""
             raise ValueError(f"{raw!r} is no number: write digits{as_in}")
         number = float(found[1]) * units[found[2]]
+    if not -NUMBER_MAX <= number <= NUMBER_MAX:
+        raise ValueError(
+            f"{str(raw)[:50] if isinstance(raw, str | float) else 'this'} is out of bounds"
+        )
     if unit != "seconds" and number != int(number):
         raise ValueError(f"{raw!r} is not whole")
     return int(number) if number == int(number) else number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from .errors import BadRequest, TooLarge
+from .errors import BadRequest, Corrupt, TooLarge
 from .limits import DESCRIPTION_BYTES_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, STREAM_TTL_MS_MIN
 
 if TYPE_CHECKING:
@@ -72,13 +73,16 @@ class Stream:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The Arrow schema, if the stream has one. Needs pyarrow."""
+        """The Arrow schema, if the stream has one. Needs pyarrow. `Corrupt` if its bytes are none."""
         if self.schema_bytes is None:
             return None
         import pyarrow as pa
         import pyarrow.ipc
 
-        return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
+        try:
+            return pa.ipc.read_schema(pa.py_buffer(self.schema_bytes))
+        except Exception as error:
+            raise Corrupt(f"the schema of stream {self.name!r} cannot be read: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,16 @@ def milliseconds(ttl: Ttl) -> int:
     else:
         raise BadRequest(f"{ttl!r} is no duration: give seconds, a timedelta or text such as '7d'")
     if not 0 <= seconds < 1e11:
-        raise BadRequest(f"a duration of {seconds} seconds is out of bounds")
+        raise BadRequest(f"a duration of {float_of(seconds):g} seconds is out of bounds")
     return round(seconds * 1000)
+
+
+def float_of(number: float) -> float:
+    """For messages: a number of any size, which as an integer may be too long to be written."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def check_name(name: str, what: str = "stream") -> str:

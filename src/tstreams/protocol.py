@@ -15,6 +15,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from .errors import Corrupt
 from .model import ID_MAX
 
 Id: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)]
@@ -439,4 +440,14 @@ _encoder = msgspec.msgpack.Encoder()
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
 encode = _encoder.encode
-decode_reply = _reply_decoder.decode
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoders of msgspec raise for bytes that are no message."""
+
+
+def decode_reply(data: bytes | bytearray | memoryview) -> AnyReply:
+    """A reply. `Corrupt` if the bytes are none."""
+    try:
+        return _reply_decoder.decode(data)
+    except DECODE_ERRORS as error:
+        raise Corrupt(f"an answer of {len(data)} bytes cannot be read: {error}") from None

@@ -1,1 +1,1 @@
-"""Coverage-guided fuzzing, by `make fuzz`."""
+"""Every decoder, fed with bytes that nobody meant. `targets.py` lists them, `__main__.py` runs atheris."""

@@ -30,6 +30,7 @@ from ..config import (
     Config,
     Setting,
     descriptions,
+    expanded,
     joint_problems,
     show,
 )
@@ -101,7 +102,10 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Resolved:
     Looks at the certificate and the key, too.
     """
     named = flags.get("config") or environment.get(CONFIG_VARIABLE)
-    path = Path(named).expanduser() if named else None
+    try:
+        path = expanded(named) if named else None
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
     written, problem = _read_file(path) if path else ({}, None)
     found = resolve(flags, environment, written, path)
     found.problems[:0] = [problem] if problem else []
@@ -111,11 +115,18 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Resolved:
 
 def _read_file(path: Path) -> tuple[dict[str, Any], str | None]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file), None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        return {}, f"the file {path} cannot be read: {reason}"
+        written, reason = parse_file(path.read_bytes())
+    except OSError as error:
+        written, reason = {}, error.strerror
+    return written, f"the file {path} cannot be read: {reason}" if reason else None
+
+
+def parse_file(data: bytes) -> tuple[dict[str, Any], str | None]:
+    """What a file holds, or why it cannot be read."""
+    try:
+        return tomllib.loads(data.decode()), None
+    except (ValueError, RecursionError) as error:  # also for numbers that have too many digits
+        return {}, str(error)
 
 
 def resolve(
@@ -203,10 +214,10 @@ def read_token(raw: object, folder: Path) -> str:
     """The token that a file holds. `ValueError` says why it cannot be had."""
     if not isinstance(raw, str | Path):
         raise ValueError(f"{raw!r} is no path")
-    path = folder / Path(raw).expanduser()
+    path = folder / expanded(str(raw))
     try:
         token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ValueError(f"the token file {path} cannot be read: {reason}") from None
     if not token:
@@ -220,7 +231,7 @@ def tls_problems(found: Resolved) -> list[str]:
     problems = [
         f"{found.sources[name]}: {found.values[name]} cannot be read: is it there, and may you?"
         for name in names
-        if not os.access(found.values[name], os.R_OK) or found.values[name].is_dir()
+        if not _is_readable(found.values[name])
     ]
     if problems or len(names) < 2:
         return problems
@@ -234,6 +245,13 @@ def tls_problems(found: Resolved) -> list[str]:
             f"without a passphrase: {error}"
         ]
     return []
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        return os.access(path, os.R_OK) and not path.is_dir()
+    except ValueError:  # a zero byte in it
+        return False
 
 
 _LOCAL = re.compile(r"(zmq\+)?(ipc://|inproc://|tcp://(127\.|localhost:|\[::1\]))")

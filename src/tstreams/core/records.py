@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import Corrupt
 from ..items import Buffer
+from ..protocol import DECODE_ERRORS
 
 LENGTH_BYTES = 4
 
@@ -223,10 +224,12 @@ def encode_record(record: AnyRecord, items: Buffer | None) -> list[Buffer]:
 
 
 def decode_record(data: memoryview) -> tuple[AnyRecord, int]:
-    """A record, and where its items begin."""
+    """A record, and where its items begin. `Corrupt` if it is none."""
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
     end = LENGTH_BYTES + length
+    if end > len(data):
+        raise Corrupt(f"a log record of {len(data)} bytes is shorter than its header of {length}")
     try:
         return _decoder.decode(data[LENGTH_BYTES:end]), end
-    except msgspec.DecodeError as error:
+    except DECODE_ERRORS as error:
         raise Corrupt(f"a log record with a right checksum cannot be read: {error}") from None

@@ -322,7 +322,7 @@ class Applier:
             key = keys.batch_key(record.transaction, record.number)
             value = self._get(key)
             assert value is not None, "the batches of an open transaction are in the index"
-            count = keys.PLACE_AND_COUNT.unpack(value)[2]
+            count = keys.unpack_batch(value)[1]
             self._put(key, keys.PLACE_AND_COUNT.pack(position, size, count))
         else:
             key = transaction_key(b"T", record.stream, record.partition, record.transaction)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from ..core.facts import Agent, OpenTransactionState, Session, StreamState
+from ..errors import Corrupt
 from ..model import ID_MAX
-from ..protocol import Reply
+from ..protocol import DECODE_ERRORS, Reply
 from . import keys
 from .keys import Place
 from .store import Store
+
+T = TypeVar("T")
 
 
 class StoredStream(msgspec.Struct, array_like=True, frozen=True):
@@ -61,11 +65,28 @@ class StoredSession(msgspec.Struct, array_like=True, frozen=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_stream = msgspec.msgpack.Decoder(StoredStream).decode
-decode_agent = msgspec.msgpack.Decoder(StoredAgent).decode
-decode_open = msgspec.msgpack.Decoder(StoredOpen).decode
-decode_job = msgspec.msgpack.Decoder(StoredJob).decode
-decode_session = msgspec.msgpack.Decoder(StoredSession).decode
+
+
+def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def read(value: bytes) -> T:
+        try:
+            return decode(value)
+        except DECODE_ERRORS as error:
+            raise Corrupt(
+                f"the index is damaged: {len(value)} bytes are no {kind.__name__} ({error}): "
+                "see `tstreams verify`"
+            ) from None
+
+    return read
+
+
+decode_stream = _decoder(StoredStream)
+decode_agent = _decoder(StoredAgent)
+decode_open = _decoder(StoredOpen)
+decode_job = _decoder(StoredJob)
+decode_session = _decoder(StoredSession)
 
 
 class IndexFacts:
@@ -139,8 +160,7 @@ class IndexFacts:
     def batches_of_open(self, transaction: int) -> Iterator[tuple[Place, int]]:
         """The batches of an open transaction: where each lies, and how many items it has."""
         for _, value in self._store.scan(keys.open_key(transaction).replace(b"O", b"D", 1)):
-            position, size, count = keys.PLACE_AND_COUNT.unpack(value)
-            yield Place(position, size), count
+            yield keys.unpack_batch(value)
 
     # For readers.
 

@@ -26,7 +26,7 @@ class Index:
         try:
             head = self.store.get(keys.POSITION)
             self.applied, self.last_id, self.last_number = (
-                (0, 0, 0) if head is None else keys.HEAD.unpack(head)
+                (0, 0, 0) if head is None else keys.unpack_head(head)
             )
             self.facts = IndexFacts(self.store)
             self.live = LiveBytes(self.store)

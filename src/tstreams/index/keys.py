@@ -23,6 +23,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..errors import Corrupt
+
 SLOT_MS = 5_000
 """Expiry is looked for in slots of this length: data is gone from the index so much after its end, and a
 partition that is written to costs one small key per slot."""
@@ -72,6 +74,8 @@ def stream_prefix(stream: int) -> bytes:
 
 def split_transaction(key: bytes) -> tuple[int, int, int]:
     """T: stream, partition, transaction."""
+    if len(key) != _transaction.size:
+        raise _damaged(key, "the key of a transaction")
     _, stream, partition, transaction = _transaction.unpack(key)
     return stream, partition, transaction
 
@@ -129,6 +133,8 @@ def slot_key(slot: int, stream: int, partition: int) -> bytes:
 
 def split_slot(key: bytes) -> tuple[int, int, int]:
     """E: slot, stream, partition."""
+    if len(key) != _slot.size:
+        raise _damaged(key, "the key of a slot")
     _, slot, stream, partition = _slot.unpack(key)
     return slot, stream, partition
 
@@ -168,10 +174,41 @@ def pack_transaction(items: int, places: list[Place]) -> bytes:
 
 def unpack_transaction(value: bytes) -> tuple[int, list[Place]]:
     """A transaction's number of items, and the places of its batches."""
-    items, _ = _SOME.unpack_from(value)
-    return items, list(map(Place._make, _PLACE.iter_unpack(value[_SOME.size :])))
+    places = list(map(Place._make, places_of(value)))
+    return _SOME.unpack_from(value)[0], places
 
 
 def places_of(value: bytes) -> Iterator[tuple[int, int]]:
     """The (position, size) of each batch of a transaction."""
+    size = len(value)
+    if size < _SOME.size or size != _SOME.size + _PLACE.size * _SOME.unpack_from(value)[1]:
+        raise _damaged(value, "a transaction")
     return _PLACE.iter_unpack(value[_SOME.size :])
+
+
+def unpack_batch(value: bytes) -> tuple[Place, int]:
+    """The value of a D key: where a batch lies, and how many items it has."""
+    if len(value) != PLACE_AND_COUNT.size:
+        raise _damaged(value, "a batch")
+    position, size, count = PLACE_AND_COUNT.unpack(value)
+    return Place(position, size), count
+
+
+def unpack_live(value: bytes) -> tuple[int, int]:
+    """The value of an L key: bytes that are alive, and that were written."""
+    if len(value) != LIVE.size:
+        raise _damaged(value, "a ledger's bytes")
+    alive, written = LIVE.unpack(value)
+    return alive, written
+
+
+def unpack_head(value: bytes) -> tuple[int, int, int]:
+    """The value of the P key: the log position, the greatest transaction id, the greatest number."""
+    if len(value) != HEAD.size:
+        raise _damaged(value, "the log position")
+    position, transaction, number = HEAD.unpack(value)
+    return position, transaction, number
+
+
+def _damaged(data: bytes, what: str) -> Corrupt:
+    return Corrupt(f"the index is damaged: {len(data)} bytes are not {what}: see `tstreams verify`")

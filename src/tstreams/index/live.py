@@ -22,7 +22,7 @@ class LiveBytes:
         self._dirty: set[int] = set()
         for key, value in store.scan(b"L"):
             ledger = keys.number_of(key)
-            self._live[ledger], self._written[ledger] = keys.LIVE.unpack(value)
+            self._live[ledger], self._written[ledger] = keys.unpack_live(value)
 
     def add(self, position: int, size: int) -> None:
         """A record was written and is referred to."""

@@ -24,6 +24,13 @@ class Codec(IntEnum):
 
 CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
+_MOST = {
+    Codec.LZ4: lambda stored: 255 * stored + 64,
+    Codec.ZSTD: lambda stored: 128 * 1024 * (stored // 4 + 1),
+}
+"""The most that so many bytes can become: a length is 255 a byte, a block of 128 KiB takes four. What claims
+to be more is refused before anything is allocated."""
+
 _ZSTD_LEVEL = 1  # above it the ratio grows by a tenth, and the time doubles
 
 
@@ -55,6 +62,9 @@ def compress(codec: Codec, body: Buffer) -> Buffer:
 
 def decompress(codec: Codec, stored: Buffer, size: int) -> Buffer:
     """The body of `size` bytes. `Corrupt` if it is anything else; no more than `size` is ever allocated."""
+    most = _MOST.get(codec)
+    if most is not None and size > most(len(stored)):
+        raise Corrupt(f"an item batch of {size} bytes cannot be stored in {len(stored)}")
     try:
         if codec is Codec.LZ4:
             import lz4.block

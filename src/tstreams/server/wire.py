@@ -13,6 +13,7 @@ from moebius.errors import RemoteError
 
 from .. import errors
 from ..errors import BadRequest, Error
+from ..protocol import DECODE_ERRORS
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def decoder(kind: type[T], parts: int | None) -> Callable[[Request], T]:
             raise wire_error(BadRequest(text))
         try:
             return decode(request.parts[0])
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             raise wire_error(BadRequest(f"{kind.__name__} cannot be read: {error}")) from None
 
     return read

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Protocol
 
-from ..errors import BadRequest
+from ..errors import BadRequest, Error
 from ..limits import BATCH_ITEMS_MAX, PARTITIONS_MAX, TRANSACTION_BATCHES_MAX
 from ..model import ID_MAX, check_name
 
@@ -65,7 +65,7 @@ class ItemKey:
                 name, numbers_packed = key[: -_NUMBERS.size - 1], key[-_NUMBERS.size :]
                 made = cls(bytes(name).decode(), *_NUMBERS.unpack(numbers_packed))
             is_good = (str(made) if isinstance(key, str) else bytes(made)) == key
-        except (ValueError, TypeError, struct.error, BadRequest):
+        except (ValueError, TypeError, struct.error, Error):
             is_good = False
         if not is_good:
             raise BadRequest(f"this is no key of an item: {key!r}")

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 from ..client.blocking.client import Client
-from ..errors import NotFound
-from ..model import Stream
+from ..errors import Corrupt, NotFound
+from ..model import ID_MAX, Stream
 from .options import Ids, Point, Streams
 
 DISCOVERY_S = 5.0
@@ -26,11 +26,19 @@ def to_json(ids: Ids) -> dict[str, dict[str, int]]:
 
 
 def from_json(found: Mapping[str, Mapping[str, int]]) -> Ids:
-    """From Spark's checkpoint."""
-    return {
-        name: {int(partition): it for partition, it in partitions.items()}
-        for name, partitions in found.items()
-    }
+    """From Spark's checkpoint. `Corrupt` if it holds something else."""
+    try:
+        ids = {
+            name: {int(partition): it for partition, it in partitions.items()}
+            for name, partitions in found.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise Corrupt(f"an offset of Spark's checkpoint cannot be read: {found!r:.200}") from None
+    for partitions in ids.values():
+        for partition, it in partitions.items():
+            if type(it) is not int or not 0 <= it <= ID_MAX or partition < 0:
+                raise Corrupt(f"an offset of Spark's checkpoint is out of bounds: {found!r:.200}")
+    return ids
 
 
 class Map:

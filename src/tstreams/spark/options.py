@@ -10,7 +10,7 @@ from typing import Any
 
 from ..client.config import ClientConfig, Tls
 from ..errors import BadRequest
-from ..limits import CLIENT_TIMEOUT_S, MIB, STAGING_TTL_S
+from ..limits import CLIENT_TIMEOUT_S, MIB, PARTITIONS_MAX, STAGING_TTL_S
 from ..model import ID_MAX, check_name, first_id_at, milliseconds
 
 Ids = dict[str, dict[int, int]]
@@ -45,6 +45,8 @@ WRITE_OPTIONS = [
     "tlsCert",
     "tlsKey",
 ]
+DIGITS_MAX = 18
+"""Of a number in an option: all such numbers fit into 64 bits."""
 SPARK_OPTIONS = ("path", "checkpointlocation", "queryname", "__cdc_data_source")
 """What Spark hands to every source and sink along with its own options."""
 
@@ -152,7 +154,7 @@ class WriteOptions:
             options.client(),
             None if stream is None else check_name(stream),
             options.number("maxTransactionBytes") or 16 * MIB,
-            milliseconds(float(ttl) if ttl.replace(".", "", 1).isdigit() else ttl) / 1000,
+            milliseconds(float(ttl) if ttl.replace(".", "", 1).isdecimal() else ttl) / 1000,
             options.get("compression", "none"),
         )
 
@@ -190,8 +192,8 @@ class _Options:
         value = self.text(name)
         if value is None:
             return None
-        if not value.isdigit() or int(value) == 0:
-            raise BadRequest(f"option {name} is a number from 1 on, not {value!r}")
+        if not value.isdecimal() or len(value) > DIGITS_MAX or int(value) == 0:
+            raise BadRequest(f"option {name} is a number from 1 on, not {value[:50]!r}")
         return int(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -205,13 +207,17 @@ class _Options:
         ca, cert, key = self.text("tlsCa"), self.text("tlsCert"), self.text("tlsKey")
         tls = Tls(ca_file=ca, cert_file=cert, key_file=key) if ca or cert else None
         timeout = self.get("timeout", str(CLIENT_TIMEOUT_S))
-        return ClientConfig(self.required("url"), self.get("token", ""), float(timeout), tls)
+        try:
+            timeout_s = float(timeout)
+        except ValueError:
+            raise BadRequest(f"option timeout is a number of seconds, not {timeout!r}") from None
+        return ClientConfig(self.required("url"), self.get("token", ""), timeout_s, tls)
 
 
 def _json(text: str, option: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"option {option} is no JSON: {error}") from None
 
 
@@ -228,8 +234,10 @@ def _ids(found: Any, option: str, streams: Streams) -> Ids:
             name: {int(partition): int(it) for partition, it in partitions.items()}
             for name, partitions in by_stream.items()
         }
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadRequest(f"option {option}: partitions and ids are numbers") from None
+    if any(not 0 <= it < PARTITIONS_MAX for partitions in ids.values() for it in partitions):
+        raise BadRequest(f"option {option}: a partition is a number from 0 to {PARTITIONS_MAX - 1}")
     if any(not 0 <= it <= ID_MAX for partitions in ids.values() for it in partitions.values()):
         raise BadRequest(f"option {option}: an id is not negative, and has 63 bits")
     return ids

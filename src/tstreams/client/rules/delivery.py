@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...errors import Error, NotFound
+from ...errors import Corrupt, Error, NotFound
 from ...items import Buffer
 from ...limits import FETCH_BYTES
 from ...model import Stream
@@ -112,4 +112,6 @@ def _cut_out(source: Source, fetched: Fetched, parts: Parts) -> list[Delivery]:
         end = at + sum(entry.sizes)
         found.append(Delivery(source, entry, data[at:end]))
         at = end
+    if at != len(data):
+        raise Corrupt(f"an answer has {len(data)} bytes of batches, and says that it has {at}")
     return found

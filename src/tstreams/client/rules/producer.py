@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import moebius
 
-from ...errors import BadRequest, Error, InvalidState, TooLarge
+from ...errors import BadRequest, Corrupt, Error, InvalidState, TooLarge
 from ...items import CODECS, Buffer, pack, pack_many
 from ...limits import CLIENT_CLOSE_TIMEOUT_S, LEASE_MS_MAX, LEASE_MS_MIN
 from ...model import TransactionState, Ttl, milliseconds
@@ -347,7 +347,11 @@ class InstantSink:
         session.answered(self.number, self.size, None)
         if self.future is None or self.future.done():
             return
-        reply = decode_reply(parts[0]) if parts else None
+        try:
+            reply = decode_reply(parts[0]) if parts else None
+        except Corrupt as error:
+            self.future.set_exception(error)
+            return
         if isinstance(reply, Done):
             self.future.set_result(reply.id)
         else:

@@ -1,0 +1,1 @@
+"""Decides from what clients did, and were told, whether the promises were kept."""

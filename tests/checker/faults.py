@@ -1,0 +1,67 @@
+"""Bugs that the reference system can be given, one at a time, and how the checker must call each."""
+
+from __future__ import annotations
+
+FAULTS: dict[str, tuple[str, frozenset[str]]] = {
+    name: (text, frozenset(kinds.split()))
+    for name, text, kinds in (
+        ("ack-before-fsync", "a crash takes back what was acknowledged", "lost-write"),
+        ("forget-checkpoint", "a checkpoint is acknowledged and not done", "lost-write"),
+        ("forget-instant", "an instant is acknowledged and not done", "lost-write"),
+        ("forget-batch", "a batch that was sent is not stored", "intermediate-read torn-read"),
+        ("forget-last-batch", "the last batch is not stored", "intermediate-read"),
+        ("store-batch-twice", "a batch that was sent again is stored twice", "torn-read"),
+        ("apply-instant-twice", "an instant that was sent again is done twice", "duplicate-write"),
+        ("skip-checksum", "a flipped bit is handed to readers", "torn-read"),
+        ("torn-read", "a reader is handed some of the batches", "intermediate-read torn-read"),
+        ("two-replicas", "one reader is handed other items than the rest", "disagreement"),
+        ("swap-contents", "two transactions have each other's items", "torn-read"),
+        ("wrong-partition", "an instant lands in another partition", "misplaced-read"),
+        ("invent", "a transaction appears that nobody wrote", "phantom-read"),
+        ("forget-writer-epoch", "a fenced producer goes on", "fenced-acknowledged"),
+        ("forget-reader-epoch", "a fenced reader goes on saving", "fenced-acknowledged"),
+        ("forget-group-epoch", "a group with a fenced member goes on", "fenced-acknowledged"),
+        ("open-head-off-by-one", "readers pass over one open transaction", "read-past-open"),
+        ("ignore-open-head", "readers pass over all open transactions", "read-past-open"),
+        ("read-uncommitted", "readers are handed open transactions", "precommitted-read"),
+        ("read-cancelled", "cancelled transactions are visible", "aborted-read"),
+        ("lookup-cancelled", "looking up an id finds cancelled ones", "aborted-read"),
+        ("refuse-and-apply", "a checkpoint is refused, and done", "aborted-read"),
+        ("checkpoint-expired", "an expired transaction is refused, and visible", "aborted-read"),
+        ("revive-expired", "told that it has expired, a second try works", "contradiction"),
+        ("cancel-after-checkpoint", "a checkpointed one can be cancelled", "contradiction"),
+        ("late-cancel", "a delayed cancel hits the next transaction", "lost-write"),
+        ("late-checkpoint", "a delayed checkpoint hits the next one", "precommitted-read"),
+        ("expire-early", "transactions die before their ttl", "lost-write gap stale-read"),
+        ("expire-late", "transactions are read after their ttl", "dead-read"),
+        ("forget-purge", "what was purged is read", "dead-read"),
+        (
+            "purge-one-too-many",
+            "purging takes the first that should stay",
+            "lost-write gap stale-read group-torn",
+        ),
+        ("read-deleted", "a deleted stream is read", "dead-read"),
+        ("drop-group-member", "one transaction of a group is forgotten", "group-torn"),
+        ("drop-group-offset", "an offset of a group is forgotten", "group-torn offset-went-back"),
+        ("crash-inside-group", "a crash leaves the first half of a group", "group-torn"),
+        ("offsets-first", "a crash leaves the offsets of a group only", "group-torn"),
+        ("ids-follow-the-clock", "ids go back with the clock", "id-went-back"),
+        ("reuse-id", "two transactions get one id", "id-reused"),
+        ("forget-offset", "a checkpoint of a reader is not saved", "offset-went-back"),
+        ("old-offset", "a reader resumes at its checkpoint before the last", "offset-went-back"),
+        ("save-the-end", "a reader's checkpoint saves the end of the partition", "offset-ahead"),
+        (
+            "swap-deliveries",
+            "two transactions are handed out in the wrong order",
+            "order-violation",
+        ),
+        ("deliver-twice", "a transaction is handed out twice", "repeated-read"),
+        ("skip-delivery", "a transaction is not handed out", "gap"),
+        ("stale-follower", "a reader is told that nothing is there", "stale-read"),
+        ("crossed-group", "the ids of groups cross between partitions", "write-cycle"),
+        ("circular-flow", "groups read what each other has not checkpointed", "information-cycle"),
+        ("half-a-view", "half of a group is visible later than the rest", "group-torn stale-read"),
+        ("late-half", "some readers see half of a group later", "skew-cycle"),
+    )
+}
+"""By name: what is wrong, and the kinds of findings of which one must be there."""

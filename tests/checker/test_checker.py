@@ -1,0 +1,85 @@
+"""The checker finds every planted fault, calls it by its name, and finds nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checker.check import check
+from tests.checker.faults import FAULTS
+from tests.checker.findings import KINDS
+from tests.checker.history import read, write
+from tests.checker.reference import Reference
+
+SEEDS_MAX = 8
+"""A fault strikes by chance: so many histories are tried before it counts as not found."""
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_right_histories_are_clean(first: int) -> None:
+    for seed in range(first, first + 50):
+        findings = check(Reference(seed).run(500), slack_ms=0)
+        assert not findings, (seed, findings.shown)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_found_and_named(fault: str) -> None:
+    struck = 0
+    for seed in range(SEEDS_MAX):
+        reference = Reference(seed, fault)
+        findings = check(reference.run(2000), slack_ms=0)
+        struck += reference.server.strikes
+        if findings.kinds & FAULTS[fault][1]:
+            assert struck, "found, and it did not even strike"
+            return
+    pytest.fail(f"{fault} struck {struck} times, and was not found by its name")
+
+
+def test_every_kind_of_finding_is_the_only_name_of_some_fault() -> None:
+    only = [kinds for _, kinds in FAULTS.values() if len(kinds) == 1]
+    assert set().union(*only) == set(KINDS)
+
+
+def test_a_fault_that_does_not_strike_is_no_finding() -> None:
+    reference = Reference(1, "read-deleted")
+    findings = check(reference.run(60), slack_ms=0)
+    assert not reference.server.strikes
+    assert not findings
+
+
+def test_histories_are_the_same_for_a_seed() -> None:
+    assert Reference(5).run(500) == Reference(5).run(500)
+    assert Reference(5).run(500) != Reference(6).run(500)
+
+
+def test_a_file_says_what_was_written_to_it(tmp_path: Path) -> None:
+    operations = Reference(3).run(400)
+    path = tmp_path / "history.jsonl"
+    write(path, operations)
+    assert list(read([path])) == operations
+    with path.open("ab") as file:
+        file.write(b'{"type":"read","sta')  # a client that was killed while it wrote
+    assert list(read([path])) == operations
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.checker", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_command_tells_what_is_wrong(tmp_path: Path) -> None:
+    path = str(tmp_path / "history.jsonl")
+    made = run("--generate", "2000", "--fault", "read-cancelled", path)
+    assert made.returncode == 1
+    again = run(path)
+    assert again.returncode == 1
+    assert "aborted-read: " in again.stdout
+    assert "was cancelled, and reader:" in again.stdout
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"type":"nonsense"}\n')
+    assert run(str(bad)).returncode == 2
+    assert run(str(tmp_path / "missing.jsonl")).returncode == 2
+    assert run("--generate", "300").returncode == 0
