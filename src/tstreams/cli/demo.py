@@ -7,11 +7,14 @@ from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import Unavailable
 from . import output
 from .output import FAILED, OK, checked, say_json, whole
+
+if TYPE_CHECKING:
+    from ..demo.show import Outcome
 
 NEEDED = ("numpy", "pyarrow", "pyspark", "rich")
 REPORT = Path("tstreams-demo.html")
@@ -79,8 +82,7 @@ def run(arguments: Namespace) -> int:
         )
     from rich.console import Console
 
-    from ..demo import report
-    from ..demo.screen import LiveScreen, summary
+    from ..demo.screen import LiveScreen
     from ..demo.show import Options, Show
 
     signal.signal(signal.SIGTERM, _interrupt)
@@ -92,16 +94,26 @@ def run(arguments: Namespace) -> int:
             outcome = show.run()
         finally:
             show.close(arguments.keep)
+    return finish(outcome, path, as_json=arguments.json, kept=arguments.keep)
+
+
+def finish(outcome: Outcome, path: Path, *, as_json: bool, kept: bool) -> int:
+    """Write the report, print what it came to, and give the exit code."""
+    from rich.console import Console
+
+    from ..demo import report
+    from ..demo.screen import summary
+
     report.write(outcome, path)
-    if arguments.json:
-        kept = {"data": str(outcome.folder / "data")} if arguments.keep else {}
-        say_json({**outcome.as_json(), "report": str(path), **kept})
+    data = outcome.folder / "data"
+    if as_json:
+        found = {**outcome.as_json(), "report": str(path)}
+        say_json({**found, "data": str(data)} if kept else found)
     else:
         console = Console()
         console.print(summary(outcome))
         console.print(f"report: {path}", soft_wrap=True, highlight=False)
-        if arguments.keep:
-            data = outcome.folder / "data"
+        if kept:
             console.print(f"data:   tstreams serve --data {data}", soft_wrap=True, highlight=False)
     return OK if outcome.is_good else FAILED
 

@@ -56,16 +56,17 @@ class Plot:
 
     # What is drawn.
 
-    def span(self, begin: float, end: float, text: str) -> None:
-        """A stretch of time that is set apart, with a word on it."""
+    def span(self, begin: float, end: float, *texts: str) -> None:
+        """A stretch of time that is set apart, with the first of the texts that has room."""
         left, width = self.x(begin), self.x(end) - self.x(begin)
         self._marks.append(
             f'<rect x="{left:.1f}" y="{TOP}" width="{width:.1f}" height="{HEIGHT - TOP - BOTTOM}" '
             f'fill="#f1f3f5"/>'
         )
-        if width > 6.2 * len(text):
-            at = left + width / 2
-            self._marks.append(_text(at, TOP + 14, text, "middle", FAINT, 11))
+        for text in texts:
+            if width > 6.2 * len(text):
+                self._marks.append(_text(left + width / 2, TOP + 14, text, "middle", FAINT, 11))
+                return
 
     def line(self, points: Points, name: str, colour: str, fill: bool = False) -> None:
         """A line through points; `fill`ed down to the axis if you like."""
@@ -138,7 +139,7 @@ class Plot:
                     f'stroke="{FAINT}"/>'
                 )
         found.append(f'<line x1="{LEFT}" x2="{right}" y1="{base}" y2="{base}" stroke="{FAINT}"/>')
-        found.append(_text((LEFT + right) / 2, HEIGHT - 10, "seconds", "middle", FAINT))
+        found.append(_text(LEFT, HEIGHT - 10, "seconds", "start", FAINT))
         middle = (TOP + base) / 2
         found.append(
             f'<text transform="translate(16 {middle:.0f}) rotate(-90)" text-anchor="middle" '

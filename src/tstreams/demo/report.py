@@ -26,7 +26,7 @@ p { margin: .25rem 0 .75rem; }
 .verdict { border-left: 6px solid #0d9488; background: #fff; padding: .9rem 1.1rem; margin: 1.25rem 0;
   border-radius: 4px; font-size: 1.1rem; }
 .verdict.bad { border-color: #c81e1e; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(12rem, 1fr)); gap: .75rem; }
 .tile { background: #fff; border: 1px solid #e4e7eb; border-radius: 6px; padding: .7rem .9rem; }
 .tile b { display: block; font-size: 1.5rem; line-height: 1.3; }
 .tile span { color: #52606d; font-size: .88rem; }
@@ -143,7 +143,7 @@ def _plot(history: History, title: str, top: float) -> Plot:
     for life in history.lives:
         first = [it.begun for it in history.batches if it.life == life.number]
         until = first[0] if first else life.ended or _shown_s(history)
-        plot.span(life.started, until, f"driver {life.number} starts")
+        plot.span(life.started, until, f"driver {life.number} starts", f"{life.number} starts", "…")
     return plot
 
 

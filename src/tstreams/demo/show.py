@@ -196,6 +196,8 @@ class Show:
                 raise Unavailable(f"nothing has moved for {TROUBLE_S_MAX} s: {driver.log_tail()}")
             self.screen.show(self)
             time.sleep(TURN_S)
+        for text in driver.turn(self.produced, self.processed, 0):
+            self.screen.say(text)
         self._sample(ts, driver, at_once=True)
         self.screen.say("all windows are closed, and the driver has ended by itself")
 
