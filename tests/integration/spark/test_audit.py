@@ -18,7 +18,7 @@ from tstreams.demo.payments import batch, closing_mark, phantoms
 from tstreams.demo.story import ALERTS, PARTITIONS, PAYMENT, PAYMENTS, TOTALS, Day
 from tstreams.server import Node
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 """With the others that share a session: each would start a Java of its own."""
 
 DAY = Day(8000)
