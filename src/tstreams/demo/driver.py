@@ -19,13 +19,17 @@ from tstreams.demo import pipeline
 from tstreams.spark import session
 
 POLL_S = 0.05
+SOCKET_FOLDER_CHARS_MAX = 55
+"""The path of a unix socket has some 100 characters, and Spark's own names take more than 40 of them."""
 
 
 def settings(folder: Path) -> dict[str, str]:
     """What a demo needs of Spark. Whatever a killed driver leaves behind is in the folder."""
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
+    has_room = len(str(temporary)) <= SOCKET_FOLDER_CHARS_MAX
     return {
+        "spark.python.unix.domain.socket.enabled": "true" if has_room else "false",
         "spark.local.dir": str(temporary),
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={temporary} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.memory": "1g",
