@@ -85,7 +85,8 @@ def run(arguments: Namespace) -> int:
     from ..demo.screen import LiveScreen
     from ..demo.show import Options, Show
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     options = Options(arguments.payments, arguments.kills, arguments.rate)
     path = arguments.report.resolve()
     with LiveScreen(Console(stderr=True)) as screen:
@@ -93,6 +94,8 @@ def run(arguments: Namespace) -> int:
         try:
             outcome = show.run()
         finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # who is impatient must not leave half of it
             show.close(arguments.keep)
     return finish(outcome, path, as_json=arguments.json, kept=arguments.keep)
 
@@ -119,5 +122,5 @@ def finish(outcome: Outcome, path: Path, *, as_json: bool, kept: bool) -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM ends it as Ctrl-C does: whatever runs is ended, and what was written is removed."""
+    """Other signals end it as Ctrl-C does: whatever runs is ended, and what was written is removed."""
     raise KeyboardInterrupt

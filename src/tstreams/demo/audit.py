@@ -33,22 +33,27 @@ ALERT = "pattern string, card bigint, window string, payments bigint, amount_cen
 TOTAL = "country string, window string, payments bigint, amount_cents bigint"
 
 COUNTED = """
-select *, date_format(timestamp_seconds(floor(unix_seconds(time) / :window_s) * :window_s),
-    "yyyy-MM-dd'T'HH:mm'Z'") as window
+select payment, card, country, amount_cents, floor(unix_seconds(time) / :window_s) * :window_s as since
 from payments where payment <> :closing
 """
+FORMATTED = """date_format(timestamp_seconds(since), "yyyy-MM-dd'T'HH:mm'Z'") as window"""
 EXPECTED_TOTALS = """
-select country, window, count(*) as payments, sum(amount_cents) as amount_cents
-from counted group by country, window
+select country, since, count(*) as payments, sum(amount_cents) as amount_cents
+from counted group by country, since
 """
 EXPECTED_ALERTS = """
-with cards as (
-    select card, window, count(*) as payments, sum(amount_cents) as amount_cents,
-        count(distinct country) as countries
-    from counted group by card, window)
-select 'burst' as pattern, * from cards where payments >= :burst
-union all select 'travel', * from cards where countries >= :travel
-union all select 'spree', * from cards where amount_cents >= :spree
+with places as (
+    select card, since, country, count(*) as payments, sum(amount_cents) as amount_cents
+    from counted group by card, since, country),
+cards as (
+    select card, since, sum(payments) as payments, sum(amount_cents) as amount_cents,
+        count(*) as countries
+    from places group by card, since)
+select *, explode(array_compact(array(
+    if(payments >= :burst, 'burst', null),
+    if(countries >= :travel, 'travel', null),
+    if(amount_cents >= :spree, 'spree', null)))) as pattern
+from cards
 """
 LIMITS = {"burst": BURST_PAYMENTS, "travel": TRAVEL_COUNTRIES, "spree": SPREE_CENTS}
 
@@ -83,8 +88,10 @@ def audit(spark: SparkSession, url: str, acknowledged: int) -> Findings:
     counted.cache().createOrReplaceTempView("counted")
     _judge_payments(spark, acknowledged, findings)
     alerts, totals = _parsed(spark, url, ALERTS, ALERT), _parsed(spark, url, TOTALS, TOTAL)
-    findings.alerts = _compare(ALERTS, spark.sql(EXPECTED_ALERTS, LIMITS), alerts, findings)
-    findings.totals = _compare(TOTALS, spark.sql(EXPECTED_TOTALS), totals, findings)
+    expected_alerts = spark.sql(EXPECTED_ALERTS, LIMITS).selectExpr("*", FORMATTED).drop("since")
+    expected_totals = spark.sql(EXPECTED_TOTALS).selectExpr("*", FORMATTED).drop("since")
+    findings.alerts = _compare(ALERTS, expected_alerts, alerts, findings)
+    findings.totals = _compare(TOTALS, expected_totals, totals, findings)
     counts = alerts.groupBy("pattern").count().orderBy("pattern").collect()
     findings.patterns = {str(it["pattern"]): it["count"] for it in counts}
     spark.catalog.clearCache()
