@@ -23,6 +23,7 @@ def main() -> None:
     producer = ts.producer(PAYMENTS, transaction_ttl=LEASE_S)
     transaction = producer.open(partition)
     transaction.send_many(phantoms(tick, partition))
+    ts.stream(PAYMENTS)  # when this is answered, the payments have arrived
     print(transaction.id, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

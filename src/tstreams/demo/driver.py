@@ -78,7 +78,6 @@ def describe(progress: Any) -> dict[str, Any]:
         "begun": progress["timestamp"],
         "rows": progress["numInputRows"],
         "duration_ms": progress["durationMs"].get("triggerExecution", 0),
-        "parts_ms": dict(progress["durationMs"]),
         "watermark": progress["eventTime"].get("watermark"),
         "state_rows": state.get("numRowsTotal", 0),
         "late_rows": state.get("numRowsDroppedByWatermark", 0),

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from .story import MINUTE, MORNING, PATTERNS
+from .story import MINUTE, MORNING
 
 if TYPE_CHECKING:
     from .show import Outcome, Show
@@ -192,8 +192,3 @@ def summary(outcome: Outcome) -> Table:
     verdict = "every payment counts exactly once" if outcome.is_good else "THE AUDIT FAILED"
     table.add_row("audit", Text(verdict, GOOD if outcome.is_good else KILL))
     return table
-
-
-def what_counts() -> str:
-    """The patterns, in words."""
-    return "; ".join(f"{name}: {text}" for name, text in PATTERNS.items())
