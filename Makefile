@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit lint demo bench kafka docs fuzz freeze clean
+.PHONY: help setup test unit lint demo show bench kafka docs fuzz freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ lint: setup  ## ruff, mypy --strict, import contracts
 	@echo "== import contracts"
 	@$(BIN)/lint-imports --no-logo
 
-demo: setup  ## A short show of what there is
+demo: setup  ## Card payments on Spark: kills, an audit, a report. DEMO_ARGS="--kills 5"
+	@$(BIN)/tstreams demo --report build/demo.html $(DEMO_ARGS)
+
+show: setup  ## Two short shows without Spark: the storage server, and moebius
 	@$(BIN)/python examples/tstreams/show.py
 	@$(BIN)/python examples/moebius/show.py
 

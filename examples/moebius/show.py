@@ -1,4 +1,4 @@
-"""A short show of what moebius does, in the terminal: `make demo` runs it.
+"""A short show of what moebius does, in the terminal: `make show` runs it.
 
 One server process listens on TCP, ZeroMQ and a unix socket; this process is all of its clients.
 Every claim on the screen is checked, and the exit code is 0 only if all of them hold.

@@ -1,4 +1,4 @@
-"""A short show of what tstreams does, in the terminal: `make demo` runs it.
+"""A short show of what tstreams does, in the terminal: `make show` runs it.
 
 A storage server runs in a process of its own, on a folder that is removed afterwards. Every claim on the
 screen is checked, and the exit code is 0 only if all of them hold.

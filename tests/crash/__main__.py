@@ -1,6 +1,7 @@
 """`python -m tests.crash --kills 50 --json`: is anything lost, torn, doubled or out of order?
 
 With `--exactly-once` a chain of three processors is killed with its server: is anything missing, or twice?
+With `--spark` a streaming query is: its driver, its workers and its server.
 """
 
 from __future__ import annotations
@@ -88,8 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=50, help="how many kills [50]")
     parser.add_argument("--seed", type=int, default=None, help="the same seed, the same moments")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--exactly-once", action="store_true", help="kill the processors of a chain too"
+    )
+    kinds.add_argument(
+        "--spark", action="store_true", help="kill a query on Spark: driver, workers, server"
     )
     parser.add_argument(
         "--plant", choices=PLANTS, default="", help="let one of the chain do this: it must be found"
@@ -99,6 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="tstreams-crash-") as folder:
         if given.exactly_once:
             report = campaign.run(given.kills, seed, Path(folder), given.plant)
+        elif given.spark:
+            from tests.crash.spark import campaign as on_spark  # not everybody has Spark
+
+            report = on_spark.run(given.kills, seed, Path(folder))
         else:
             report = run(given.kills, seed, Path(folder))
     print(json.dumps(report) if given.json else table(report))

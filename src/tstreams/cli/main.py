@@ -22,6 +22,7 @@ COMMANDS = {
     "consume": "read a stream from any point, and follow it",
     "config": "check a server's configuration, and print the defaults",
     "verify": "check every byte of a data folder",
+    "demo": "see it work: card payments on Spark, kills, and an audit",
 }
 """Each is the module of that name. It is not imported before it is asked for."""
 
