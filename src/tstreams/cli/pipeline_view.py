@@ -66,7 +66,7 @@ class JsonView:
         if run.error and str(run.state) in ("waiting", "failed"):
             told["error"] = run.error
         if run.retry_in_s:
-            told["retry_in_s"] = round(run.retry_in_s, 1)
+            told["retry_in_s"] = run.pause_s
         if run.cut:
             told["cut"] = True
         self._say(told)

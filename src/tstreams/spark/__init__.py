@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .pipelines import Pipeline, pipeline
+from .pipelines import Pipeline, Place, pipeline
 from .session import session
 
-__all__ = ["Pipeline", "pipeline", "session"]
+__all__ = ["Pipeline", "Place", "pipeline", "session"]

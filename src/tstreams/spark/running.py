@@ -61,6 +61,8 @@ class Run:
         self.state = State.WAITING
         self.due_at = 0.0
         """When it may be started, if it waits: on the monotonic clock."""
+        self.pause_s = 0.0
+        """How long the last pause before a restart was meant to be."""
         self.last: Progress | None = None
         self.idle = False
         """Whether it waits for data."""
@@ -172,6 +174,6 @@ class Run:
         if not passes or self._row > self._allowed:
             self.state = State.FAILED
             return
-        pause = min(self._backoff_s * 2 ** (self._row - 1), BACKOFF_MAX_S)
-        self.due_at = time.monotonic() + pause
+        self.pause_s = min(self._backoff_s * 2 ** (self._row - 1), BACKOFF_MAX_S)
+        self.due_at = time.monotonic() + self.pause_s
         self.state = State.WAITING
