@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .pipelines import Pipeline, Place
 from .progress import Progress
-from .running import Run, State
+from .running import START_LIMIT_S, Run, State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ class Runner:
     """Starts pipelines, watches them, starts them again after failures, and stops them.
 
     One query starts at a time: the next when the one before has done its first micro-batch, has ended, or has
-    had `START_LIMIT_S` for it. Queries over Python data sources that start in the same moment can disturb each
+    had `start_limit_s` for it. Queries over Python data sources that start in the same moment can disturb each
     other in Spark 4.3 ("Task not serializable").
 
     `restarts` is how often in a row a pipeline may fail before it is given up; the pauses before restarts begin
@@ -52,6 +52,7 @@ class Runner:
         backoff_s: float = 1.0,
         stop_timeout_s: float = 60.0,
         keep_going: bool = False,
+        start_limit_s: float = START_LIMIT_S,
     ) -> None:
         self._spark = spark
         self._watcher = watcher
@@ -59,7 +60,7 @@ class Runner:
         self._stop_timeout_s = stop_timeout_s
         self._keep_going = keep_going
         self._asked = False
-        self.runs = [Run(it, restarts, backoff_s) for it in pipelines]
+        self.runs = [Run(it, restarts, backoff_s, start_limit_s) for it in pipelines]
         self._shown = {run.name: (run.state, 0) for run in self.runs}
 
     def stop(self) -> None:

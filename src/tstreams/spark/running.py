@@ -56,7 +56,13 @@ class State(enum.StrEnum):
 class Run:
     """A pipeline, its query, and what became of it."""
 
-    def __init__(self, pipeline: Pipeline, restarts: int, backoff_s: float) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        restarts: int,
+        backoff_s: float,
+        start_limit_s: float = START_LIMIT_S,
+    ) -> None:
         self.pipeline = pipeline
         self.state = State.WAITING
         self.due_at = 0.0
@@ -76,6 +82,7 @@ class Run:
         """Whether it had to be stopped in the middle of a micro-batch."""
         self._allowed = restarts
         self._backoff_s = backoff_s
+        self._start_limit_s = start_limit_s
         self._row = 0
         """Failures in a row: a micro-batch that succeeds ends the row."""
         self._query: StreamingQuery | None = None
@@ -125,7 +132,8 @@ class Run:
             yield progress
         if active:
             self.idle = str(query.status["message"]).startswith("Waiting")
-            if time.monotonic() - self._started_at > START_LIMIT_S and self.state is State.STARTING:
+            started_s = time.monotonic() - self._started_at
+            if self.state is State.STARTING and started_s > self._start_limit_s:
                 self.state = State.RUNNING
             return
         self._query, self.idle = None, False
