@@ -111,9 +111,15 @@ class Run:
             self.state = State.STARTING
         except BadRequest as error:
             self._fail(error.message, passes=False)
+        except (
+            AttributeError,
+            TypeError,
+            ValueError,
+        ) as error:  # some of Spark's errors are these too
+            self._fail(explain(error, self.name), passes=False)
         except (PySparkException, Py4JError, Error, OSError) as error:
             self._fail(reason_of(error), passes=True)
-        except Exception as error:  # of the user's code: to run it again would not help
+        except Exception as error:  # the user's code is wrong: to run it again would not help
             self._fail(explain(error, self.name), passes=False)
 
     def poll(self) -> Iterator[Progress]:

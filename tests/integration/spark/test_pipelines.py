@@ -109,7 +109,7 @@ def test_a_failing_pipeline_is_started_again(
     source, sink, tries = make(1), make(1), str(tmp_path / "tries")
     fill(ts, source, 10)
 
-    @udf("binary")
+    @udf(returnType="binary", useArrow=False)
     def fails_twice(item: bytes) -> bytes:
         with open(tries, "a+") as file:
             file.write("x")
@@ -202,7 +202,7 @@ def test_a_stop_does_not_wait_for_ever(stage: Stage, ts: Client, make: Make) -> 
     source, sink = make(1), make(1)
     fill(ts, source, 1)
 
-    @udf("binary")
+    @udf(returnType="binary", useArrow=False)
     def sleepy(item: bytes) -> bytes:
         time.sleep(60)
         return item
