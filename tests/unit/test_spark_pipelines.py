@@ -114,6 +114,8 @@ def test_a_report_in_a_few_numbers() -> None:
     found = Progress.of(report())
     assert found == Progress(7, 500, 2000.0, 0.25, 0.0, "2026-01-01T00:00:00.000Z")
     assert Progress.of(report(batchDuration=0)).rows_per_s == 0
+    parts = [{"numInputRows": 30}, {"numInputRows": 12}]
+    assert Progress.of(report(numInputRows=None, sources=parts)).rows == 42
 
 
 def test_the_lag_is_that_of_the_partition_that_is_furthest_behind() -> None:

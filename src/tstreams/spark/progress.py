@@ -27,14 +27,17 @@ class Progress:
     @staticmethod
     def of(told: Mapping[str, Any]) -> Progress:
         """From Spark's own report."""
-        rows = int(told.get("numInputRows") or 0)
+        sources = told.get("sources") or []
+        rows = told.get("numInputRows")
+        if rows is None:  # Spark Connect leaves it out
+            rows = sum(source.get("numInputRows") or 0 for source in sources)
         seconds = told.get("batchDuration", 0) / 1000
         return Progress(
             int(told["batchId"]),
             rows,
             round(rows / seconds, 1) if seconds else 0.0,
             seconds,
-            lag_of(told.get("sources") or []),
+            lag_of(sources),
             str(told.get("timestamp", "")),
         )
 
