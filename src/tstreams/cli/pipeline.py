@@ -146,6 +146,7 @@ def run(arguments: Namespace) -> int:
     if arguments.master and arguments.remote:
         raise BadUsage("--master and --remote exclude each other: a session runs here or there")
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         from ..spark.loading import check_targets, load_pipelines
@@ -177,7 +178,7 @@ def run(arguments: Namespace) -> int:
             with _stopping_on_signals(runner):
                 succeeded = runner.run()
             view.ended(runner.runs, time.monotonic() - began_at)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         from ..spark.failures import reason_of
 
         raise Unavailable(f"Spark: {reason_of(error)}") from None

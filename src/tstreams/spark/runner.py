@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -68,7 +69,20 @@ class Runner:
         self._asked = True
 
     def run(self) -> bool:
-        """Run until all have ended, or until it is asked to stop. Whether none has failed for good."""
+        """Run until all have ended, or until it is asked to stop. Whether none has failed for good.
+
+        If the watcher raises, the pipelines are stopped before the error goes on.
+        """
+        try:
+            self._watch()
+            self._stop_all()
+        except Exception:
+            for run in self.runs:
+                deque(run.stop(self._stop_timeout_s), maxlen=0)
+            raise
+        return not self._has_failed
+
+    def _watch(self) -> None:
         while not self._asked and not all(run.state.is_final for run in self.runs):
             self._start_next()
             for run in self.runs:
@@ -79,8 +93,6 @@ class Runner:
             if self._has_failed and not self._keep_going:
                 break
             time.sleep(POLL_S)
-        self._stop_all()
-        return not self._has_failed
 
     @property
     def _has_failed(self) -> bool:
