@@ -88,6 +88,9 @@ class Run:
         self._query: StreamingQuery | None = None
         self._started_at = 0.0
         self._seen = -1
+        """The last micro-batch that was seen to be done."""
+        self._reported = ""
+        """When the last report began that was looked at."""
 
     @property
     def name(self) -> str:
@@ -103,6 +106,7 @@ class Run:
         """Start the query. What fails here counts like a failure of the query."""
         self._started_at = time.monotonic()
         self._seen = -1
+        self._reported = ""
         self._query = None
         if self.failures:
             self.restarts += 1
@@ -133,8 +137,6 @@ class Run:
             self.last = progress
             self.batches += 1
             self.rows += progress.rows
-            if self.state is State.STARTING:
-                self.state = State.RUNNING
             yield progress
         if active:
             self.idle = str(query.status["message"]).startswith("Waiting")
@@ -172,12 +174,22 @@ class Run:
             self.state = State.STOPPED
 
     def _fresh(self, query: StreamingQuery) -> list[Progress]:
-        """The micro-batches that were not seen before, in order."""
+        """The micro-batches that were not seen before, in order.
+
+        Spark also reports that there was nothing to do, with the number of the micro-batch that will come.
+        """
         last = query.lastProgress
-        if last is None or last["batchId"] <= self._seen:
+        if last is None or last["timestamp"] == self._reported:
             return []
+        self._reported = last["timestamp"]
+        if self.state is State.STARTING:
+            self.state = State.RUNNING
         told = [last] if last["batchId"] == self._seen + 1 else query.recentProgress
-        fresh = {it["batchId"]: it for it in told if it["batchId"] > self._seen}
+        fresh = {
+            it["batchId"]: it
+            for it in told
+            if it["batchId"] > self._seen and "addBatch" in it["durationMs"]
+        }
         self._seen = max(fresh, default=self._seen)
         return [Progress.of(fresh[batch]) for batch in sorted(fresh)]
 

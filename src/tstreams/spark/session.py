@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from ..errors import BadRequest, Unavailable
 from .java import find_java
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ REMOTE = (
     "spark.sql.shuffle.partitions",
 )
 """Those that a client of a Spark Connect server sets for its own session."""
+REACH_S = 10.0
+"""How long a Spark Connect server may take to accept a connection."""
 
 
 def session(
@@ -54,6 +59,7 @@ def session(
     from pyspark.sql import SparkSession
 
     if remote is not None:
+        _reach(remote)
         return _remote(SparkSession.builder.appName(name).remote(remote), settings or {})
     home = find_java()
     if home is not None:
@@ -70,6 +76,17 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _reach(remote: str) -> None:
+    """`Unavailable` if nobody listens there. Spark itself would try for ten minutes."""
+    address = urlsplit(remote)
+    if address.scheme != "sc" or address.hostname is None:
+        raise BadRequest(f"a Spark Connect server is at sc://host:port, not at {remote!r}")
+    try:
+        socket.create_connection((address.hostname, address.port or 15002), REACH_S).close()
+    except OSError as error:
+        raise Unavailable(f"no Spark Connect server answers at {remote}: {error}") from None
 
 
 def _remote(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:

@@ -254,6 +254,9 @@ def test_what_makes_no_sense(command: Command, tmp_path: Path) -> None:
     setting = command("shout", "--conf", "nonsense")
     assert setting.returncode == 2
     assert "'nonsense' is not KEY=VALUE" in setting.stderr
+    nowhere = command("shout", "--remote", "sc://127.0.0.1:1")
+    assert nowhere.returncode == 1
+    assert "no Spark Connect server answers at sc://127.0.0.1:1" in nowhere.stderr
     command.file = tmp_path / "missing.py"
     missing = command("shout")
     assert (missing.returncode, missing.stdout) == (1, "")
