@@ -72,11 +72,14 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
         serve.split(), cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=log, text=True
     )
     with log, server:
-        assert server.stdout is not None
-        assert matches(ready, server.stdout.readline(), doctest.ELLIPSIS)
-        for command, wanted in rest:
-            if "verify" in command and server.poll() is None:
-                server.send_signal(signal.SIGTERM)
-                assert server.wait(DEADLINE_S) == 0
-            got = printed(command, tmp_path, variables)
-            assert matches(wanted, got, doctest.ELLIPSIS), f"$ {command}\n{got}"
+        try:
+            assert server.stdout is not None
+            assert matches(ready, server.stdout.readline(), doctest.ELLIPSIS)
+            for command, wanted in rest:
+                if "verify" in command and server.poll() is None:
+                    server.send_signal(signal.SIGTERM)
+                    assert server.wait(DEADLINE_S) == 0
+                got = printed(command, tmp_path, variables)
+                assert matches(wanted, got, doctest.ELLIPSIS), f"$ {command}\n{got}"
+        finally:
+            server.kill()  # leaving the block waits for its end

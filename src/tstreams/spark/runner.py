@@ -34,8 +34,8 @@ class Watcher(Protocol):
 class Runner:
     """Starts pipelines, watches them, starts them again after failures, and stops them.
 
-    One query starts at a time: the next when the one before has done its first micro-batch, has ended, or has
-    had `start_limit_s` for it. Queries over Python data sources that start in the same moment can disturb each
+    One query starts at a time: the next when the one before has done its first micro-batch or has found that there
+    is nothing to do, has ended, or has had `start_limit_s` for it. Queries over Python data sources that start in the same moment can disturb each
     other in Spark 4.3 ("Task not serializable").
 
     `restarts` is how often in a row a pipeline may fail before it is given up; the pauses before restarts begin
@@ -87,6 +87,7 @@ class Runner:
             self._start_next()
             for run in self.runs:
                 for progress in run.poll():
+                    self._tell(run)
                     self._watcher.progressed(run, progress)
                 self._tell(run)
             self._watcher.looked(self.runs)

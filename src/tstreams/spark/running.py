@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-START_LIMIT_S = 30.0
-"""How long the next pipeline waits for the first micro-batch of one that was started before it."""
+START_LIMIT_S = 60.0
+"""How long the next pipeline waits for the first report of one that was started before it."""
 BACKOFF_MAX_S = 60.0
 """The longest pause before a restart."""
 STOP_POLL_S = 0.005

@@ -103,6 +103,17 @@ def test_queries_start_one_after_the_other(stage: Stage, ts: Client, make: Make)
     }
 
 
+def test_one_without_data_does_not_hold_up_the_next(stage: Stage, ts: Client, make: Make) -> None:
+    empty, source, sink = make(1), make(1), make(1)
+    fill(ts, source, 5)
+    runner = stage.runner(copying("idle", empty, sink), copying("busy", source, sink), once=False)
+    stage.log.on_progress = lambda _: runner.stop()
+    assert runner.run()
+    assert stage.log.of("idle") == ["starting", "running", "stopping", "stopped"]
+    assert stage.log.of("busy")[:3] == ["starting", "running", "batch 0"]
+    assert Counter(stage.pipe.items(sink)) == Counter(stage.pipe.items(source))
+
+
 def test_a_failing_pipeline_is_started_again(
     stage: Stage, spark: SparkSession, ts: Client, make: Make, tmp_path: Path
 ) -> None:
