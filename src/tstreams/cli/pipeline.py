@@ -72,7 +72,10 @@ def _add_run(actions: Any) -> None:
         help="a Python file or a module; with :NAME one of its pipelines",
     )
     parser.add_argument(
-        "--once", action="store_true", help="process what is there now (available-now), and end"
+        "--once",
+        action="store_true",
+        help="process what is there now (available-now), one pipeline after the other in the order of "
+        "their declaration, and end",
     )
     parser.add_argument(
         "--checkpoints",

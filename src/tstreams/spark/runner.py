@@ -36,7 +36,8 @@ class Runner:
 
     One query starts at a time: the next when the one before has done its first micro-batch or has found that there
     is nothing to do, has ended, or has had `start_limit_s` for it. Queries over Python data sources that start in the same moment can disturb each
-    other in Spark 4.3 ("Task not serializable").
+    other in Spark 4.3 ("Task not serializable"). Where the place says `once`, each runs to its end before the next
+    starts, in their order.
 
     `restarts` is how often in a row a pipeline may fail before it is given up; the pauses before restarts begin
     with `backoff_s`, and double. If one is given up the others are stopped, unless `keep_going` is set.
@@ -102,8 +103,11 @@ class Runner:
     def _start_next(self) -> None:
         if any(run.state is State.STARTING for run in self.runs):
             return
+        waiting = [run for run in self.runs if not run.state.is_final]
+        if self._place.once:
+            waiting = waiting[:1]  # the next in a chain takes all that this one writes
         now = time.monotonic()
-        due = [run for run in self.runs if run.state is State.WAITING and run.due_at <= now]
+        due = [run for run in waiting if run.state is State.WAITING and run.due_at <= now]
         if due:
             run = min(due, key=lambda it: it.due_at)
             run.start(self._spark, self._place)
