@@ -185,6 +185,13 @@ def run(arguments: Namespace) -> int:
         from ..spark.failures import reason_of
 
         raise Unavailable(f"Spark: {reason_of(error)}") from None
+    except BrokenPipeError:  # of standard output: whoever read it has left
+        raise
+    except ConnectionError as error:
+        raise Unavailable(
+            f"Spark's Java process has ended ({error.strerror}); pipelines go on where they were when they are "
+            "run again"
+        ) from None
     return output.OK if succeeded else output.FAILED
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import pytest
 
 from tstreams import Client
@@ -232,6 +233,18 @@ def test_ctrl_c_in_a_session_of_its_own(
     del items[b"the end"]
     assert items <= shouts(pipe, source)
     assert items.total() == found["rows"] > 0
+
+
+@pytest.mark.slow
+def test_a_java_that_dies_ends_the_command(command: Command, tmp_path: Path) -> None:
+    with command.started("shout", "--master", "local[2]", "--json") as process:
+        until_progress(process.stdout)
+        (java,) = [it for it in psutil.Process(process.pid).children() if it.name() == "java"]
+        java.kill()
+        assert process.wait(DEADLINE_S) == 1
+    told = json.loads((tmp_path / "stderr").read_text().splitlines()[-1])
+    assert told["error"] == "unavailable"
+    assert re.match("Spark's Java process has ended|Spark: ", told["message"])
 
 
 def test_one_that_fails_for_good(command: Command, remote: str) -> None:
