@@ -46,4 +46,4 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
         """For `df.writeStream`."""
-        return self._source.stream_writer()
+        return self._source.stream_writer(overwrite)

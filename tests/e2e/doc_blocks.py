@@ -18,6 +18,7 @@ Ends with status 1 if any block failed.
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import signal
 import socket
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 200
 PORTS = ("7070", "7071", "7072")
 FENCE = re.compile(
     r"^(?:<!-- check: (?P<mark>\w+) -->\n+)?"
@@ -122,7 +123,16 @@ def run(command: list[str], folder: Path, wanted: str | None) -> str:
     """Run one block; what is wrong, or nothing."""
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command,
+            cwd=folder,
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            },
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"took more than {TIMEOUT_S} s"

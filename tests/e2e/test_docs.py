@@ -12,6 +12,7 @@ PAGES = pages_with_blocks()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_the_code_of_a_page_runs(page: Path) -> None:
     assert check(page) == []

@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT = "10s"
 """Long enough for a server that is just starting, short enough for a person who mistyped the URL."""
 
 
-def add_connection(parser: ArgumentParser) -> None:
+def add_connection(parser: ArgumentParser, timeout: str = DEFAULT_TIMEOUT) -> None:
     """The flags of a command that needs a server."""
     group = parser.add_argument_group("connection")
     group.add_argument(
@@ -41,9 +41,9 @@ def add_connection(parser: ArgumentParser) -> None:
     group.add_argument(
         "--timeout",
         type=checked(_seconds),
-        default=DEFAULT_TIMEOUT,
+        default=timeout,
         metavar="TIME",
-        help=f"give up if the server does not answer for this long [{DEFAULT_TIMEOUT}]",
+        help=f"give up if the server does not answer for this long [{timeout}]",
     )
 
 
@@ -51,13 +51,30 @@ def connection(arguments: Namespace) -> Client:
     """A client of the server that the flags or the environment name."""
     import tstreams
 
-    url = arguments.url or os.environ.get(f"{PREFIX}URL") or DEFAULT_URL
     try:
         return tstreams.connect(
-            url, token=_token(arguments), timeout=arguments.timeout, tls=_tls(arguments)
+            _url(arguments), token=_token(arguments), timeout=arguments.timeout, tls=_tls(arguments)
         )
     except Unavailable as error:
         raise type(error)(f"{error.message}: is a server running there?") from None
+
+
+def spark_options(arguments: Namespace) -> dict[str, str]:
+    """The same server, as options of Spark's `format("tstreams")`."""
+    tls = _tls(arguments)
+    options = {
+        "url": _url(arguments),
+        "token": _token(arguments),
+        "tlsCa": tls.ca_file if tls is not None and tls.ca_file else "",
+        "timeout": str(arguments.timeout),
+    }
+    if tls is not None and not tls.ca_file:
+        raise BadRequest("pipelines trust a certificate of your own: --tls-ca FILE, not `system`")
+    return {name: value for name, value in options.items() if value}
+
+
+def _url(arguments: Namespace) -> str:
+    return arguments.url or os.environ.get(f"{PREFIX}URL") or DEFAULT_URL
 
 
 def _seconds(text: str) -> float:

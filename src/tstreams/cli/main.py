@@ -20,6 +20,7 @@ COMMANDS = {
     "stream": "create, show, list, alter, purge and delete streams",
     "produce": "write lines or length-prefixed items into a stream",
     "consume": "read a stream from any point, and follow it",
+    "pipeline": "run streaming pipelines on Spark",
     "config": "check a server's configuration, and print the defaults",
     "verify": "check every byte of a data folder",
     "demo": "see it work: card payments on Spark, kills, and an audit",

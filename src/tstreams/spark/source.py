@@ -59,6 +59,6 @@ class Source:
         """For `df.write`."""
         return BatchWriter(WriteOptions.parse(self._options), overwrite)
 
-    def stream_writer(self) -> StreamWriter:
+    def stream_writer(self, overwrite: bool = False) -> StreamWriter:
         """For `df.writeStream`."""
-        return StreamWriter(WriteOptions.parse(self._options))
+        return StreamWriter(WriteOptions.parse(self._options), overwrite)

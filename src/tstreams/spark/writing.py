@@ -44,10 +44,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
     A query has an id that lasts as long as its checkpoint location: it is the name of the job, and the
     micro-batch is its step. So a query that is restarted repeats a step that the server knows, and one with
     a fresh checkpoint location is another job.
+
+    With `overwrite`, which is output mode complete, each micro-batch replaces what the stream held before.
     """
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, overwrite: bool = False) -> None:
+        if overwrite and options.stream is None:
+            raise BadRequest('output mode complete needs .option("stream", ...): what it replaces')
         self._options = options
+        self._overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """In a task: stage its rows."""
@@ -63,7 +68,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         done = [it for it in messages if isinstance(it, TaskDone)]
         if done:
             job = _job(self._options, done[0].job)
-            job.commit(batchId, [staged for it in done for staged in it.staged])
+            replace = [self._options.stream] if self._overwrite and self._options.stream else []
+            job.commit(batchId, [staged for it in done for staged in it.staged], replace=replace)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: some task failed. May come after a commit, which it must not undo."""
