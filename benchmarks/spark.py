@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from .spark_subjects import Ceiling, Streams, Subject
 
-SUMMARY = "Through Spark, beside an in-memory source as the ceiling, Parquet, and Kafka's connector."
+SUMMARY = (
+    "Through Spark, beside an in-memory source as the ceiling, Parquet, and Kafka's connector."
+)
 ROUNDS_MIN = 3
 _WARM_UP_BATCHES = 5
 _QUERY_WITHIN_S = 300
@@ -67,7 +69,9 @@ def make_plan(arguments: Namespace) -> Plan:
     if min(plan.rows, plan.rounds, plan.cores) < 1:
         raise BadOptions("all numbers have to be at least 1")
     if plan.batches <= _WARM_UP_BATCHES:
-        raise BadOptions(f"the first {_WARM_UP_BATCHES} micro-batches are not counted: more of them")
+        raise BadOptions(
+            f"the first {_WARM_UP_BATCHES} micro-batches are not counted: more of them"
+        )
     if plan.rounds < ROUNDS_MIN and not arguments.quick:
         raise BadOptions(f"fewer than {ROUNDS_MIN} rounds say nothing; use --quick to try it out")
     return plan
@@ -97,7 +101,9 @@ def run(arguments: Namespace, progress: Progress) -> Report:
             progress(f"{name} is left out: {reason}")
         bench = Bench(plan, spark, subjects, server, folder, progress)
         bench.prepare()
-        for number in range(-1, plan.rounds):  # the first one warms everything up, and is not counted
+        for number in range(
+            -1, plan.rounds
+        ):  # the first one warms everything up, and is not counted
             bench.rows_round(number)
             bench.microbatch_round(number, streams, ceiling)
     seconds = time.monotonic() - begun

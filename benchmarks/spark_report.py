@@ -41,7 +41,9 @@ def make_report(
         for name, (ours, theirs, _) in RATIOS.items()
     }
     found[FLOOR_RATIO] = ratios(_micro(measured, "tstreams"), _micro(measured, "ceiling"))
-    targets = {name: target for name, (_, _, target) in RATIOS.items()} | {FLOOR_RATIO: FLOOR_TARGET}
+    targets = {name: target for name, (_, _, target) in RATIOS.items()} | {
+        FLOOR_RATIO: FLOOR_TARGET
+    }
     data: dict[str, Any] = {
         "benchmark": "spark",
         "ratios": {name: ratio.as_dict(3)["median"] for name, ratio in found.items()},
@@ -58,7 +60,9 @@ def make_report(
         "results": [_result(plan, measured, key) for key in _keys(measured)],
         "microbatch_rows": MICROBATCH_ROWS,
         "microbatches": plan.batches,
-        "microbatch_ms": {name: _micro(measured, name).as_dict() for name in ("tstreams", "ceiling")},
+        "microbatch_ms": {
+            name: _micro(measured, name).as_dict() for name in ("tstreams", "ceiling")
+        },
         "missing": missing,
         "rounds": plan.rounds,
         "filesystem": filesystem_of(folder),
@@ -122,7 +126,9 @@ def _tables(plan: Plan, measured: Measured) -> list[Table]:
     return [
         Table(title, columns, tuple(rows)),
         Table(
-            f"micro-batches of {MICROBATCH_ROWS} rows", ("subject", "ms", "min .. max"), tuple(micro)
+            f"micro-batches of {MICROBATCH_ROWS} rows",
+            ("subject", "ms", "min .. max"),
+            tuple(micro),
         ),
     ]
 

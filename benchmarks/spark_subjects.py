@@ -17,7 +17,7 @@ from .spark_plan import MICROBATCH_ROWS, Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _JOB_S = 300.0
 
@@ -25,7 +25,9 @@ _JOB_S = 300.0
 class Subject(Protocol):
     """One contestant."""
 
-    kinds: tuple[str, ...]
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Binary and typed, or one of them."""
 
     def fill(self, kind: str) -> None:
         """Make what the sources read."""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ..client.blocking.received import ReadTransaction
+from ..errors import BadRequest
 from ..model import IDS_PER_MS
 
 ROWS_PER_BATCH = 10_000
@@ -28,27 +31,43 @@ METADATA = pa.schema(
 ITEM = pa.schema([pa.field("item", pa.binary(), nullable=False)])
 
 
+def to_spark(schema: pa.Schema) -> pa.Schema:
+    """The same columns as Spark wants them from a source: it knows one type of text, of time, and so on.
+
+    `BadRequest` names the column that Spark has no type for.
+    """
+    fields = []
+    for field in schema:
+        try:
+            fields.append(from_arrow_schema(pa.schema([field])).fields[0])
+        except Exception as error:
+            raise BadRequest(f"Spark has no type for column {field.name!r}: {error}") from None
+    return to_arrow_schema(StructType(fields), timezone="UTC")
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which columns a read gives: those of the stream, and what is known of every item."""
 
     own: pa.Schema
+    """The stream's columns, with the types that Spark has for them."""
     metadata: bool
     typed: bool
 
     @staticmethod
-    def of(schema: pa.Schema | None, metadata: bool) -> Layout:
-        """For a stream with this schema, or with none."""
+    def of(schema: pa.Schema | None, metadata: bool | None = None) -> Layout:
+        """For a stream with this schema, or with none. Items come with what is known of them, rows
+        without, unless it is said otherwise."""
         if schema is None:
-            return Layout(ITEM, True, False)
-        return Layout(schema, metadata, True)
+            return Layout(ITEM, metadata is not False, False)
+        return Layout(to_spark(schema), metadata is True, True)
 
     @property
     def schema(self) -> pa.Schema:
         """All columns. A stream's own names come first, and are not taken by ours."""
-        if not self.typed:
-            return pa.schema([*METADATA, *self.own])
         known = METADATA if self.metadata else ()
+        if not self.typed:
+            return pa.schema([*known, *self.own])
         return pa.schema([*self.own, *(it.with_name("_" + it.name) for it in known)])
 
     def arrange(self, own: list[pa.Array], known: list[pa.Array]) -> list[pa.Array]:
@@ -62,8 +81,8 @@ class Columns:
     def __init__(self, layout: Layout, stream: str, partition: int) -> None:
         self._layout = layout
         self._schema = layout.schema
-        self._stream = pa.scalar(stream, pa.string())
-        self._partition = pa.scalar(partition, pa.int32())
+        self._stream = _Constant(pa.scalar(stream, pa.string()))
+        self._partition = _Constant(pa.scalar(partition, pa.int32()))
         self._ids: list[int] = []
         self._counts: list[int] = []
         self._tables: list[pa.Table] = []
@@ -85,7 +104,7 @@ class Columns:
         if not self._rows:
             return
         table = pa.concat_tables(self._tables).combine_chunks()
-        own = [table.column(it.name).cast(it.type) for it in self._layout.own]
+        own = [_as_type(table.column(it.name), it.type) for it in self._layout.own]
         known = self._known() if self._layout.metadata else []
         columns = self._layout.arrange(own, known)
         whole = pa.Table.from_arrays(columns, schema=self._schema)
@@ -94,13 +113,35 @@ class Columns:
 
     def _known(self) -> list[pa.Array]:
         """The metadata columns, in their order."""
-        counts = np.array(self._counts, np.int64)
-        ids = np.repeat(np.array(self._ids, np.int64), counts)
-        begins = np.repeat(np.cumsum(counts) - counts, counts)
+        counts = self._counts
+        ids = np.array(self._ids, np.int64)
+        indices = np.arange(max(counts), dtype=np.int32)
+        times = np.repeat(ids // IDS_PER_MS * 1000, counts)
         return [
-            pa.repeat(self._stream, self._rows),
-            pa.repeat(self._partition, self._rows),
-            pa.array(ids),
-            pa.array((np.arange(self._rows) - begins).astype(np.int32)),
-            pa.array(ids // IDS_PER_MS * 1000).cast(METADATA.field("time").type),
+            self._stream.column(self._rows),
+            self._partition.column(self._rows),
+            pa.array(np.repeat(ids, counts)),
+            pa.array(np.concatenate([indices[:count] for count in counts])),
+            pa.Array.from_buffers(_TIME, self._rows, [None, pa.py_buffer(times)]),
         ]
+
+
+_TIME = METADATA.field("time").type
+
+
+class _Constant:
+    """A column with the same value in every row, made once and sliced."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value = value
+        self._column = pa.repeat(value, 0)
+
+    def column(self, rows: int) -> pa.Array:
+        """So many rows of it."""
+        if len(self._column) < rows:
+            self._column = pa.repeat(self._value, max(rows, 2 * ROWS_PER_BATCH))
+        return self._column.slice(0, rows)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == wanted else column.cast(wanted)
