@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .interface import BadOptions, BenchmarkFailed, Progress, Report
+from .kafka import find_kafka, kafka_server
 from .report import grouped
 from .rounds import rotated
 from .scratch import add_dir_argument, scratch_folder
@@ -82,23 +83,31 @@ def run(arguments: Namespace, progress: Progress) -> Report:
     plan = make_plan(arguments)
     begun = time.monotonic()
     try:
+        from .spark_kafka import Kafka, find_connector
         from .spark_session import spark_session
         from .spark_subjects import Ceiling, Parquet, Streams
     except ImportError as error:
         raise BenchmarkFailed(f"{error}: pip install 'tstreams[spark]'") from None
-    missing = {"kafka": "no connector"}
+    jars = find_connector()
+    missing = {"kafka": jars} if isinstance(jars, str) else {}
+    for name, reason in missing.items():
+        progress(f"{name} is left out: {reason}")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(arguments.dir, "spark"))
         server = stack.enter_context(tstreams_server(folder))
-        spark = stack.enter_context(spark_session(plan.cores, folder, []))
+        found = [] if isinstance(jars, str) else jars
+        spark = stack.enter_context(spark_session(plan.cores, folder, found))
         streams, ceiling = Streams(spark, plan, server.port), Ceiling(spark, plan)
         subjects: dict[str, Subject] = {
             "tstreams": streams,
             "ceiling": ceiling,
             "parquet": Parquet(spark, plan, folder),
         }
-        for name, reason in missing.items():
-            progress(f"{name} is left out: {reason}")
+        kafka = find_kafka()
+        if found and not isinstance(kafka, str):
+            (folder / "kafka").mkdir()
+            broker = stack.enter_context(kafka_server(kafka, folder / "kafka"))
+            subjects["kafka"] = Kafka(spark, plan, broker.port)
         bench = Bench(plan, spark, subjects, server, folder, progress)
         bench.prepare()
         for number in range(

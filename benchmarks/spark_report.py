@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from .interface import Report, Table
+from .kafka import CONNECTOR_VERSION
+from .kafka import VERSION as KAFKA
 from .machine import filesystem_of, machine_facts, package_versions
 from .report import grouped
 from .rounds import Spread, ratios
@@ -67,7 +69,7 @@ def make_report(
         "rounds": plan.rounds,
         "filesystem": filesystem_of(folder),
         "machine": machine_facts(),
-        "versions": package_versions("tstreams", "pyspark", "pyarrow", "numpy", "uvloop"),
+        "versions": _versions(missing),
         "seconds": round(seconds, 1),
     }
     notes = [f"{subject} was left out: {reason}" for subject, reason in missing.items()]
@@ -81,6 +83,13 @@ def make_report(
         "its floor is that of a trivial source and sink in Python."
     )
     return Report(data, (*_tables(plan, measured), _ratios_table(found, targets)), tuple(notes))
+
+
+def _versions(missing: dict[str, str]) -> dict[str, str | None]:
+    found = package_versions("tstreams", "pyspark", "pyarrow", "numpy", "uvloop")
+    if "kafka" not in missing:
+        found |= {"kafka": KAFKA, "spark-sql-kafka": CONNECTOR_VERSION}
+    return found
 
 
 def _keys(measured: Measured) -> list[Key]:

@@ -231,6 +231,9 @@ def test_rows_that_do_not_fit_the_schema() -> None:
     for wrong, words in wrongs:
         with pytest.raises(BadRequest, match=words):
             list(pack_many(pa.table(wrong), schema=schema))
+    liar = pa.RecordBatch.from_arrays([pa.array([None, 1])], schema=schema)
+    with pytest.raises(BadRequest, match="'n' has nulls"):
+        list(pack_many(liar, schema=schema))
     two = pa.schema([("a", pa.int64()), ("b", pa.int64())])
     for table, words in (
         (pa.table({"a": [1]}), "'b' of the stream's schema is missing"),

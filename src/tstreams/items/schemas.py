@@ -131,6 +131,7 @@ def fitted(batch: Any, schema: Any) -> Any:
     Metadata does not count. `BadRequest` names the column that does not fit.
     """
     if batch.schema.equals(schema, check_metadata=True):
+        _check_nulls(batch, schema)
         return batch
     own, names = batch.schema, schema.names
     for at, field in enumerate(own):
@@ -145,14 +146,19 @@ def fitted(batch: Any, schema: Any) -> Any:
             )
         if names[at] != field.name:
             raise _out_of_place(own, schema, field.name)
-        if not wanted.nullable and batch.column(at).null_count:
-            raise BadRequest(
-                f"column {field.name!r} has nulls, and the stream's schema allows none"
-            )
+    _check_nulls(batch, schema)
     for field in list(schema)[len(own) :]:
         if not was_added(field):
             raise BadRequest(f"column {field.name!r} of the stream's schema is missing")
     return pyarrow().RecordBatch.from_arrays(batch.columns, schema=first_columns(schema, len(own)))
+
+
+def _check_nulls(batch: Any, schema: Any) -> None:
+    for field, column in zip(schema, batch.columns, strict=False):
+        if not field.nullable and column.null_count:
+            raise BadRequest(
+                f"column {field.name!r} has nulls, and the stream's schema allows none"
+            )
 
 
 def _out_of_place(own: Any, schema: Any, column: str) -> BadRequest:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
 
 from ..client.blocking.received import ReadTransaction
 from ..errors import BadRequest
@@ -31,27 +32,29 @@ METADATA = pa.schema(
 ITEM = pa.schema([pa.field("item", pa.binary(), nullable=False)])
 
 
-def to_spark(schema: pa.Schema) -> pa.Schema:
-    """The same columns as Spark wants them from a source: it knows one type of text, of time, and so on.
+def to_spark(field: pa.Field) -> pa.Field:
+    """A column as Spark wants it from a source: it knows one type of text, of time, and so on.
 
     `BadRequest` names the column that Spark has no type for.
     """
-    fields = []
-    for field in schema:
-        try:
-            fields.append(from_arrow_schema(pa.schema([field])).fields[0])
-        except Exception as error:
-            raise BadRequest(f"Spark has no type for column {field.name!r}: {error}") from None
-    return to_arrow_schema(StructType(fields), timezone="UTC")
+    try:
+        made = to_arrow_schema(from_arrow_schema(pa.schema([field])), timezone="UTC")
+    except Exception as error:
+        raise BadRequest(f"Spark has no type for column {field.name!r}: {error}") from None
+    return made.field(0)
+
+
+def spark_type(field: pa.Field) -> pa.DataType:
+    """The type that Spark gives such a column when it writes it."""
+    return to_spark(field).type
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which columns a read gives: those of the stream, and what is known of every item."""
 
-    own: pa.Schema
-    """The stream's columns, with the types that Spark has for them."""
-    metadata: bool
+    schema: pa.Schema
+    """All of them, with the types that Spark has for them. A stream's own come first if it has a schema."""
     typed: bool
 
     @staticmethod
@@ -59,34 +62,47 @@ class Layout:
         """For a stream with this schema, or with none. Items come with what is known of them, rows
         without, unless it is said otherwise."""
         if schema is None:
-            return Layout(ITEM, metadata is not False, False)
-        return Layout(to_spark(schema), metadata is True, True)
+            known = METADATA if metadata is not False else ()
+            return Layout(pa.schema([*known, *ITEM]), False)
+        own = [to_spark(it) for it in schema]
+        known = [it.with_name("_" + it.name) for it in METADATA] if metadata else []
+        return Layout(pa.schema([*own, *known]), True)
+
+    def only(self, names: Sequence[str]) -> Layout:
+        """These columns of it: a plan keeps those that there were when it was made."""
+        for name in names:
+            if name not in self.schema.names:
+                has = ", ".join(self.schema.names)
+                raise BadRequest(f"there is no column {name!r}: a read gives {has}")
+        return Layout(pa.schema([self.schema.field(it) for it in names]), self.typed)
 
     @property
-    def schema(self) -> pa.Schema:
-        """All columns. A stream's own names come first, and are not taken by ours."""
-        known = METADATA if self.metadata else ()
-        if not self.typed:
-            return pa.schema([*known, *self.own])
-        return pa.schema([*self.own, *(it.with_name("_" + it.name) for it in known)])
-
-    def arrange(self, own: list[pa.Array], known: list[pa.Array]) -> list[pa.Array]:
-        """Columns in the order of the schema."""
-        return [*own, *known] if self.typed else [*known, *own]
+    def prefix(self) -> str:
+        """What stands before the names of what is known of every item."""
+        return "_" if self.typed else ""
 
 
 class Columns:
     """Makes record batches of the transactions of one partition."""
 
     def __init__(self, layout: Layout, stream: str, partition: int) -> None:
-        self._layout = layout
         self._schema = layout.schema
-        self._stream = _Constant(pa.scalar(stream, pa.string()))
-        self._partition = _Constant(pa.scalar(partition, pa.int32()))
         self._ids: list[int] = []
         self._counts: list[int] = []
         self._tables: list[pa.Table] = []
         self._rows = 0
+        self._stream = _Constant(pa.scalar(stream, pa.string()))
+        self._partition = _Constant(pa.scalar(partition, pa.int32()))
+        self._known: dict[str, Callable[[], pa.Array]] = {
+            layout.prefix + name: make
+            for name, make in (
+                ("stream", lambda: self._stream.column(self._rows)),
+                ("partition", lambda: self._partition.column(self._rows)),
+                ("transaction", lambda: self._repeated(np.array(self._ids), pa.int64())),
+                ("index", self._indices),
+                ("time", lambda: self._repeated(np.array(self._ids) // IDS_PER_MS * 1000, _TIME)),
+            )
+        }
 
     def batches(self, transactions: Iterable[ReadTransaction]) -> Iterator[pa.RecordBatch]:
         """Record batches of about `ROWS_PER_BATCH` rows."""
@@ -104,26 +120,24 @@ class Columns:
         if not self._rows:
             return
         table = pa.concat_tables(self._tables).combine_chunks()
-        own = [_as_type(table.column(it.name), it.type) for it in self._layout.own]
-        known = self._known() if self._layout.metadata else []
-        columns = self._layout.arrange(own, known)
+        columns = [
+            _as_type(table.column(it.name), it.type)
+            if it.name in table.schema.names
+            else self._known[it.name]()
+            for it in self._schema
+        ]
         whole = pa.Table.from_arrays(columns, schema=self._schema)
         self._ids, self._counts, self._tables, self._rows = [], [], [], 0
         yield from whole.to_batches(max_chunksize=2 * ROWS_PER_BATCH)
 
-    def _known(self) -> list[pa.Array]:
-        """The metadata columns, in their order."""
-        counts = self._counts
-        ids = np.array(self._ids, np.int64)
-        indices = np.arange(max(counts), dtype=np.int32)
-        times = np.repeat(ids // IDS_PER_MS * 1000, counts)
-        return [
-            self._stream.column(self._rows),
-            self._partition.column(self._rows),
-            pa.array(np.repeat(ids, counts)),
-            pa.array(np.concatenate([indices[:count] for count in counts])),
-            pa.Array.from_buffers(_TIME, self._rows, [None, pa.py_buffer(times)]),
-        ]
+    def _repeated(self, values: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+        """A column with one value for each transaction."""
+        repeated = np.repeat(values, self._counts)
+        return pa.Array.from_buffers(kind, self._rows, [None, pa.py_buffer(repeated)])
+
+    def _indices(self) -> pa.Array:
+        indices = np.arange(max(self._counts), dtype=np.int32)
+        return pa.array(np.concatenate([indices[:count] for count in self._counts]))
 
 
 _TIME = METADATA.field("time").type
@@ -144,4 +158,7 @@ class _Constant:
 
 
 def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == wanted else column.cast(wanted)
+    if column.type == wanted:
+        return column
+    # Spark counts time in microseconds, and cuts off what is finer.
+    return column.cast(options=pc.CastOptions(wanted, allow_time_truncate=True))
