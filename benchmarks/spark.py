@@ -56,6 +56,13 @@ def add_arguments(parser: ArgumentParser) -> None:
             metavar="N",
             help=f"{text} (default {full}; with --quick {quick})",
         )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=("parquet", "kafka"),
+        help="leave a contestant out; may be given more than once",
+    )
     add_dir_argument(parser)
 
 
@@ -90,12 +97,13 @@ def run(arguments: Namespace, progress: Progress) -> Report:
         raise BenchmarkFailed(f"{error}: pip install 'tstreams[spark]'") from None
     jars = find_connector()
     missing = {"kafka": jars} if isinstance(jars, str) else {}
+    missing |= dict.fromkeys(arguments.without, "it was left out with --without")
     for name, reason in missing.items():
         progress(f"{name} is left out: {reason}")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(arguments.dir, "spark"))
         server = stack.enter_context(tstreams_server(folder))
-        found = [] if isinstance(jars, str) else jars
+        found = [] if "kafka" in missing or isinstance(jars, str) else jars
         spark = stack.enter_context(spark_session(plan.cores, folder, found))
         streams, ceiling = Streams(spark, plan, server.port), Ceiling(spark, plan)
         subjects: dict[str, Subject] = {
@@ -108,11 +116,12 @@ def run(arguments: Namespace, progress: Progress) -> Report:
             (folder / "kafka").mkdir()
             broker = stack.enter_context(kafka_server(kafka, folder / "kafka"))
             subjects["kafka"] = Kafka(spark, plan, broker.port)
+        for name in arguments.without:
+            subjects.pop(name, None)
         bench = Bench(plan, spark, subjects, server, folder, progress)
         bench.prepare()
-        for number in range(
-            -1, plan.rounds
-        ):  # the first one warms everything up, and is not counted
+        # The first round warms everything up, and is not counted.
+        for number in range(0 if arguments.quick else -1, plan.rounds):
             bench.rows_round(number)
             bench.microbatch_round(number, streams, ceiling)
     seconds = time.monotonic() - begun
@@ -185,7 +194,7 @@ class Bench:
         """Queries of small micro-batches, one contestant after the other."""
         for name in rotated(["tstreams", "ceiling"], max(0, number)):
             subject = streams if name == "tstreams" else ceiling
-            batches = self._plan.batches if number >= 0 else _WARM_UP_BATCHES + 1
+            batches = self._plan.batches
             checkpoint = self._folder / f"checkpoint-{name}-{number}"
             query = subject.stream(checkpoint, batches)
             if not query.awaitTermination(_QUERY_WITHIN_S):
