@@ -158,7 +158,7 @@ class Bench:
 
     def rows_round(self, number: int) -> None:
         """All ways with all kinds of rows; of each, all contestants one after the other."""
-        for way in WAYS:
+        for way in WAYS if number >= 0 else WAYS[-1:]:
             for kind in KINDS:
                 for name in rotated(list(self._subjects), max(0, number)):
                     if kind in self._subjects[name].kinds:
