@@ -87,6 +87,7 @@ class Columns:
 
     def __init__(self, layout: Layout, stream: str, partition: int) -> None:
         self._schema = layout.schema
+        self._name = stream
         self._ids: list[int] = []
         self._counts: list[int] = []
         self._tables: list[pa.Table] = []
@@ -120,15 +121,22 @@ class Columns:
         if not self._rows:
             return
         table = pa.concat_tables(self._tables).combine_chunks()
-        columns = [
-            _as_type(table.column(it.name), it.type)
-            if it.name in table.schema.names
-            else self._known[it.name]()
-            for it in self._schema
-        ]
+        columns = [self._column(it, table) for it in self._schema]
         whole = pa.Table.from_arrays(columns, schema=self._schema)
         self._ids, self._counts, self._tables, self._rows = [], [], [], 0
         yield from whole.to_batches(max_chunksize=2 * ROWS_PER_BATCH)
+
+    def _column(self, wanted: pa.Field, table: pa.Table) -> pa.Array | pa.ChunkedArray:
+        names = table.schema.names
+        if wanted.name in names:
+            return _as_type(table.column(wanted.name), wanted.type)
+        known = self._known.get(wanted.name)
+        if known is None:  # a stream that came later, with another schema, among those of a prefix
+            raise BadRequest(
+                f"stream {self._name!r} has no column {wanted.name!r}, as the others that are read with "
+                f"it: it has {', '.join(names)}"
+            )
+        return known()
 
     def _repeated(self, values: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:
         """A column with one value for each transaction."""

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tstreams import Client
+from tstreams import BadRequest, Client
+from tstreams.spark.columns import Columns, Layout
 
 from .conftest import Pipe
 
@@ -122,3 +123,13 @@ def test_a_query_takes_new_columns_up_when_it_is_started_again(
         producer.instant(pa.table({"user": ["cid"], "cents": [3], "shop": ["west"]}, WITH_SHOP), 1)
     pipe.run(pipe.stream(source), sink)
     assert rows(ts, sink) == [("ann", 1, "none"), ("bob", 2, None), ("cid", 3, "west")]
+
+
+def test_a_stream_that_came_later_with_other_columns(ts: Client, make: Make) -> None:
+    """A running query of a prefix of items comes upon it."""
+    stream = make(1, schema=ORDERS)
+    with ts.producer(stream) as producer:
+        producer.instant(pa.table({"user": ["ann"], "cents": [1]}, ORDERS), 0)
+    columns = Columns(Layout.of(None), stream, 0)
+    with pytest.raises(BadRequest, match=f"'{stream}' has no column 'item'"):
+        list(columns.batches(ts.scan(stream, 0)))

@@ -98,6 +98,7 @@ def test_where_a_batch_read_starts_and_ends(pipe: Pipe, ts: Client, make: Make, 
     option, expected = points[start]
     assert pipe.read(stream, start=option).count() == expected
     assert pipe.read(stream, end=json.dumps({stream: {"0": ids[1]}})).count() == 10
+    assert pipe.read(stream, end=(txn.time - timedelta(days=1)).isoformat()).count() == 0
 
 
 def test_several_streams_and_a_prefix(pipe: Pipe, ts: Client, make: Make) -> None:
