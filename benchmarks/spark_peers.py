@@ -5,6 +5,7 @@ Spark's Python workers import this module: it holds what runs there, and no more
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -234,3 +235,8 @@ class Memory(DataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> NullStreamWriter:  # noqa: N802
         """For `df.writeStream`."""
         return NullStreamWriter(self._number("rows"))
+
+
+gc.collect()
+gc.freeze()
+# As in a worker of tstreams: Spark collects garbage after every task, and a floor must not pay more for it.

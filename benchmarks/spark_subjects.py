@@ -69,7 +69,8 @@ class Ceiling:
         return reader.option("typed", str(kind == "typed").lower()).load()
 
     def write(self, rows: DataFrame, kind: str) -> None:
-        """Rows are counted, and that is checked there."""
+        """Rows are counted, and that is checked there. It is handed what the others are handed."""
+        rows = rows if kind == "typed" else rows.select("item")
         writer = rows.write.format("memory-arrow").option("rows", str(self._plan.rows))
         writer.mode("append").save()
 
