@@ -21,14 +21,19 @@ class Outlet:
     """
 
     def __init__(self, ts: Client, name: str, options: WriteOptions, number: int) -> None:
-        self.stream: Stream = ts.stream(name)
-        self.schema: pa.Schema | None = self.stream.schema
         self.producer = ts.producer(name, compression=options.compression)
+        self.stream: Stream = self.producer._rules.agent.stream
+        self.schema: pa.Schema | None = self.stream.schema
         self.default = number % self.stream.partitions
         """Where rows go that do not say where: with each task and micro-batch to another partition."""
         self._bytes_max = options.transaction_bytes_max
         self._open: dict[int, Transaction] = {}
         self._sent: dict[int, int] = {}
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was sent."""
+        return bool(self._sent)
 
     def send(self, partition: int, rows: pa.RecordBatch) -> None:
         """Send rows into the partition's transaction, or into a new one when that is full."""
