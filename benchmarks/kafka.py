@@ -1,6 +1,6 @@
 """A real Kafka broker from Maven Central, for the benchmarks: fetch it, find it, start it.
 
-`make kafka` fetches it. `python -m benchmarks.kafka fetch` does the same, and `python -m benchmarks.kafka
+`make kafka` fetches it, and Spark's connector for it. `python -m benchmarks.kafka fetch` does the same, and `python -m benchmarks.kafka
 check` starts it once to see that it works.
 """
 
@@ -22,8 +22,18 @@ from .interface import BenchmarkFailed
 from .servers import HOST, ServerProcess, connected, free_port, running
 
 VERSION = "4.1.1"
+CONNECTOR_VERSION = "4.0.0"
+"""Of Spark's connector: the newest one that could be had. It works with the Spark that is used here."""
 ROOT = Path(__file__).resolve().parent.parent
 JARS = ROOT / ".engines" / "kafka"
+CONNECTOR = ROOT / ".engines" / "kafka-for-spark"
+"""Spark's connector and what it needs beside Spark's own jars."""
+_OF_CONNECTOR = (
+    "spark-sql-kafka-*",
+    "spark-token-provider-kafka-*",
+    "kafka-clients-*",
+    "commons-pool2-*",
+)
 _FETCH_WITHIN_S = 1200
 _FORMAT_WITHIN_S = 120
 
@@ -48,6 +58,22 @@ POM = """\
       <groupId>org.apache.logging.log4j</groupId>
       <artifactId>log4j-core</artifactId>
       <version>2.25.1</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+CONNECTOR_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tstreams</groupId>
+  <artifactId>kafka-for-spark</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.spark</groupId>
+      <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
+      <version>{version}</version>
     </dependency>
   </dependencies>
 </project>
@@ -95,12 +121,30 @@ def find_kafka() -> Kafka | str:
 
 def fetch() -> None:
     """Copy the jars of a broker from Maven Central into `.engines/kafka`."""
+    with _fetched(POM.format(version=VERSION)) as made:
+        shutil.rmtree(JARS, ignore_errors=True)
+        shutil.copytree(made, JARS)
+
+
+def fetch_connector() -> None:
+    """Copy the jars of Spark's connector into `.engines/kafka-for-spark`."""
+    with _fetched(CONNECTOR_POM.format(version=CONNECTOR_VERSION)) as made:
+        shutil.rmtree(CONNECTOR, ignore_errors=True)
+        CONNECTOR.mkdir()
+        for pattern in _OF_CONNECTOR:
+            for jar in made.glob(pattern):
+                shutil.copy(jar, CONNECTOR)
+
+
+@contextlib.contextmanager
+def _fetched(text: str) -> Iterator[Path]:
+    """A folder with the jars that this project needs."""
     maven = shutil.which("mvn")
     if maven is None:
         raise BenchmarkFailed("no mvn on PATH: install Maven to fetch Kafka")
     with tempfile.TemporaryDirectory() as folder:
         pom = Path(folder) / "pom.xml"
-        pom.write_text(POM.format(version=VERSION))
+        pom.write_text(text)
         made = Path(folder) / "jars"
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={made}", "-DincludeScope=runtime"]
@@ -109,8 +153,7 @@ def fetch() -> None:
             raise BenchmarkFailed(
                 f"Maven ended with code {done.returncode}: see what it wrote above"
             )
-        shutil.rmtree(JARS, ignore_errors=True)
-        shutil.copytree(made, JARS)
+        yield made
 
 
 @contextlib.contextmanager
@@ -144,12 +187,21 @@ def kafka_server(kafka: Kafka, folder: Path) -> Iterator[ServerProcess]:
         yield server
 
 
+def _try_connector() -> None:
+    """All else works without it."""
+    try:
+        fetch_connector()
+    except BenchmarkFailed as error:
+        print(f"the benchmark `spark` goes without Kafka: {error}", file=sys.stderr)
+
+
 def main() -> int:
     """The exit code."""
     actions = sys.argv[1:]
     try:
         if "fetch" in actions:
             fetch()
+            _try_connector()
         if "check" in actions:
             kafka = find_kafka()
             if isinstance(kafka, str):

@@ -34,11 +34,11 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: Any) -> Any:
         """For `spark.read`."""
-        return self._source.reader()
+        return self._source.reader(schema)
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
         """For `spark.readStream`."""
-        return self._source.stream_reader()
+        return self._source.stream_reader(schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """For `df.write`."""

@@ -69,11 +69,17 @@ class CreateStream(Change, frozen=True):
 
 
 class AlterStream(Change, frozen=True):
-    """Change what can be changed of a stream; None leaves it as it is."""
+    """Change what can be changed of a stream; None leaves it as it is.
+
+    A new schema takes the place of one that the client has seen, and has found to fit: if it is another one
+    by now, the request is refused.
+    """
 
     name: str
     ttl_ms: Id | None = None
     description: str | None = None
+    schema: bytes | None = None
+    old_schema: bytes | None = None
 
 
 class DeleteStream(Change, frozen=True):

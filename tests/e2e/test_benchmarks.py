@@ -15,10 +15,10 @@ from .doc_blocks import ROOT
 pytestmark = pytest.mark.slow
 
 
-def run_benchmark(*arguments: str) -> Any:
+def run_benchmark(*arguments: str, within_s: float = 110) -> Any:
     command = [sys.executable, "-m", "benchmarks", *arguments, "--quick", "--json"]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=within_s, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -107,6 +107,34 @@ def test_latency(tmp_path: Path) -> None:
         assert ratio is None if peers[name] in result["missing"] else ratio > 0, f"{name}: {ratio}"
     measured = {found["subject"] for found in result["results"] if found["p99_us"]["median"] > 0}
     assert {"tstreams", "tstreams-nofsync"} <= measured
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.xdist_group("spark")
+def test_spark(tmp_path: Path) -> None:
+    result = run_benchmark(
+        *("spark", "--rows", "3000", "--without", "kafka", "--dir", str(tmp_path)), within_s=390
+    )
+    assert result["missing"].pop("kafka")
+    assert result["missing"] == {}
+    wanted = {
+        "source_vs_ceiling": 0.6,
+        "source_typed_vs_ceiling": 0.6,
+        "pipeline_vs_ceiling": 0.4,
+        "microbatch_vs_floor": 1.3,
+    }
+    assert wanted.items() <= result["targets"].items()
+    for name, ratio in result["ratios"].items():
+        assert ratio is None if "kafka" in name else ratio > 0, f"{name} is {ratio}"
+    measured = {(found["subject"], found["way"], found["kind"]) for found in result["results"]}
+    assert measured == {
+        (subject, way, kind)
+        for subject in ("tstreams", "ceiling", "parquet")
+        for way in ("source", "sink", "pipeline")
+        for kind in ("binary", "typed")
+    }
+    assert (result["rows"], result["fsync"]) == (3000, "on")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -233,13 +233,35 @@ def test_a_terminal_that_lacks_letters_gets_them_escaped(shell: Shell) -> None:
     assert r"\u65e5\u672c" in ascii_only.ok("stream", "show", "日本").text
 
 
+def test_schemas_are_written_as_they_are_shown(shell: Shell) -> None:
+    name = "with-a-schema"
+    columns = "card: string not null, cents: int64"
+    made = shell("stream", "create", name, "--schema", columns)
+    assert made.code == 0
+    assert f"schema       {columns}" in made.out.decode()
+    columns += ", at: timestamp[us, tz=UTC], price: decimal128(12, 2)"
+    assert shell("stream", "alter", name, "--schema", columns).code == 0
+    assert f"schema       {columns}" in shell("stream", "show", name).out.decode()
+    fewer = shell("stream", "alter", name, "--schema", "card: string not null")
+    assert fewer.code == 1
+    assert "column 'cents' is missing" in fewer.err
+    for wrong, words in (
+        ("card", "no column `name: type` at 'card'"),
+        ("card: strange", "column 'card': Arrow has no simple type 'strange'"),
+        ("", "at least one column"),
+    ):
+        done = shell("stream", "create", "never", "--schema", wrong)
+        assert done.code == 2
+        assert words in done.err
+
+
 def test_errors_are_json_if_asked_for(shell: Shell, stream: str) -> None:
     done = shell("stream", "create", stream, "--json")
     assert done.code == 1
     assert json.loads(done.err)["error"] == "already_exists"
     nothing = shell("stream", "alter", stream)
     assert nothing.code == 2
-    assert "nothing to change: give --ttl, --description, or both" in nothing.err
+    assert "nothing to change: give --ttl, --description or --schema" in nothing.err
 
 
 def test_purge_drops_what_is_before_a_point(shell: Shell, stream: str) -> None:

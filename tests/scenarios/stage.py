@@ -12,10 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import moebius
 import tstreams
 from tests.scenarios.requests import RawRequests
 from tstreams import Offset
+from tstreams.cli.schemas import schema_of, text_of
 from tstreams.model import IDS_PER_MS, milliseconds
 from tstreams.server import Node
 
@@ -109,10 +112,16 @@ class Stage:
 
     def do_stream(self, name: str, **options: str) -> None:
         partitions = int(options.pop("partitions", "1"))
-        self._ts.create_stream(name, partitions, **options)
+        schema = schema_of(options.pop("schema")) if "schema" in options else None
+        self._ts.create_stream(name, partitions, schema=schema, **options)
 
     def do_alter(self, name: str, **options: str) -> None:
-        self._ts.alter_stream(name, **options)
+        schema = schema_of(options.pop("schema")) if "schema" in options else None
+        self._ts.alter_stream(name, schema=schema, **options)
+
+    def do_schema(self, name: str) -> str:
+        found = self._ts.stream(name).schema
+        return "none" if found is None else text_of(found)
 
     def do_delete(self, name: str) -> None:
         self._ts.delete_stream(name)
@@ -151,6 +160,12 @@ class Stage:
         partition = int(options.get("partition", "0"))
         encoded = [item.encode() for item in items]
         self.ids[options["as"]] = self._producers[producer].instant(encoded, partition)
+        return f"{options['as']} is checkpointed"
+
+    def do_rows(self, producer: str, *rows: str, **options: str) -> str:
+        """A transaction of rows such as `user:ann,amount:5`: numbers are int64, all else is text."""
+        table = pa.Table.from_pylist([_row(row) for row in rows])
+        self.ids[options["as"]] = self._producers[producer].instant(table, 0)
         return f"{options['as']} is checkpointed"
 
     def do_checkpoint(self, what: str) -> None:
@@ -252,7 +267,7 @@ class Stage:
         return _lines(
             f"{it.id}"
             + (f" in partition {it.partition}" if stream.partitions > 1 else "")
-            + f": {' '.join(bytes(item).decode() for item in it.items)}"
+            + f": {' '.join(_contents(it, stream.schema is not None))}"
             for it in found
             if it is not None
         )
@@ -264,6 +279,20 @@ def _words(line: str) -> list[str]:
     lexer.whitespace_split = True
     lexer.quotes, lexer.commenters = '"', ""
     return list(lexer)
+
+
+def _row(text: str) -> dict[str, str | int]:
+    pairs = (pair.split(":", 1) for pair in text.split(","))
+    return {name: int(value) if value.isdigit() else value for name, value in pairs}
+
+
+def _contents(transaction: tstreams.ReadTransaction, rows: bool) -> list[str]:
+    if not rows:
+        return [bytes(item).decode() for item in transaction.items]
+    return [
+        ",".join(f"{name}:{'-' if value is None else value}" for name, value in row.items())
+        for row in transaction.to_arrow().to_pylist()
+    ]
 
 
 def _lines(lines: Iterable[Any]) -> str:

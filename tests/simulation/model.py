@@ -56,10 +56,13 @@ class Stream:
     partitions: int
     ttl_ms: int
     description: str
+    schema: bytes | None
     purged_before: int = 0
 
     def info(self) -> StreamInfo:
-        return StreamInfo(self.id, self.name, self.partitions, self.ttl_ms, self.description, None)
+        return StreamInfo(
+            self.id, self.name, self.partitions, self.ttl_ms, self.description, self.schema
+        )
 
 
 @dataclass(slots=True)
@@ -223,13 +226,22 @@ class Model:
         if self._find_stream(message.name) is not None:
             raise Refusal("already_exists")
         stream = Stream(
-            self._number(), message.name, message.partitions, message.ttl_ms, message.description
+            self._number(),
+            message.name,
+            message.partitions,
+            message.ttl_ms,
+            message.description,
+            message.schema,
         )
         self.streams[stream.id] = stream
         return stream.info()
 
     def _alter_stream(self, message: AlterStream, items: Sequence[bytes]) -> Reply:
         stream = self._stream_named(message.name)
+        if message.schema is not None:
+            if stream.schema is None or stream.schema != message.old_schema:
+                raise Refusal("invalid_state")
+            stream.schema = message.schema
         if message.ttl_ms is not None:
             if message.ttl_ms > stream.ttl_ms:  # what has died stays dead
                 died_before = (self.now_ms - stream.ttl_ms) * IDS_PER_MS

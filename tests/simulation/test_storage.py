@@ -156,9 +156,12 @@ class Storage(RuleBasedStateMachine):
     @rule(pick=PICK, more=MORE, name=STREAMS, ttl_ms=TTLS_MS, kind=STREAM_CHANGES)
     def change_stream(self, pick: int, more: bool, name: str, ttl_ms: int, kind: Any) -> None:
         ids = [0, ID_MAX, *sorted(self.world.model.transactions)]
+        found = [it.schema for it in self.world.model.streams.values() if it.name == name]
+        schemas: list[bytes | None] = [None, b"one", b"two", *found]
+        grown = schemas[pick % 3], schemas[pick % len(schemas)]
         fields: dict[type[Change], tuple[Any, ...]] = {
-            CreateStream: (name, pick % 2 + 1, ttl_ms),
-            AlterStream: (name, ttl_ms, f"since {self.world.now_ms}"),
+            CreateStream: (name, pick % 2 + 1, ttl_ms, "", schemas[pick % 3]),
+            AlterStream: (name, ttl_ms, f"since {self.world.now_ms}", *grown),
             DeleteStream: (name,),
             PurgeStream: (name, ids[pick % len(ids)]),
         }

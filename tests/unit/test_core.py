@@ -31,7 +31,7 @@ from tstreams.errors import (
     NotFound,
     TooLarge,
 )
-from tstreams.limits import SESSION_TTL_MS
+from tstreams.limits import SCHEMA_BYTES_MAX, SESSION_TTL_MS
 from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
     AgentOpened,
@@ -388,6 +388,18 @@ def test_a_session_that_is_silent_ends(client: Client) -> None:
         client.create("more")
 
 
+def test_a_schema_takes_the_place_of_the_one_that_was_seen(client: Client) -> None:
+    client.ask(CreateStream, "rows", 1, 5000, "", b"one")
+    client.ask(AlterStream, "rows", None, None, b"two", b"one")
+    with pytest.raises(InvalidState, match="'rows' was changed meanwhile"):
+        client.ask(AlterStream, "rows", None, "lost", b"three", b"one")
+    with pytest.raises(TooLarge, match="schema"):
+        client.ask(AlterStream, "rows", None, None, bytes(SCHEMA_BYTES_MAX + 1), b"two")
+    client.ask(AlterStream, "rows", None, "kept")
+    stream = client.shard.state.stream_named("rows")
+    assert (stream.schema, stream.description) == (b"two", "kept")
+
+
 def test_streams(client: Client) -> None:
     with pytest.raises(AlreadyExists, match="clicks"):
         client.create()
@@ -396,6 +408,8 @@ def test_streams(client: Client) -> None:
     assert (stream.ttl_ms, stream.description) == (5000, "what people click")
     client.ask(AlterStream, "clicks")
     assert stream.ttl_ms == 5000
+    with pytest.raises(InvalidState, match="'clicks' has no schema"):
+        client.ask(AlterStream, "clicks", None, None, b"new", None)
     producer = client.agent()
     client.open(producer, partition=1)
     client.ask(DeleteStream, "clicks")

@@ -106,6 +106,10 @@ def test_an_altered_stream_keeps_what_was_not_changed(book: Book) -> None:
     assert found is not None
     assert (found.id, found.partitions, found.ttl_ms, found.description) == (1, 3, 5_000, "new")
     assert (found.schema, found.purged_before) == (b"schema", 77)
+    book.apply(StreamAltered(0, 0, 1, 5_000, "new", 0, b"grown"))
+    found = book.index.facts.stream_named("a")
+    assert found is not None
+    assert (found.schema, found.description, found.purged_before) == (b"grown", "new", 77)
 
 
 def test_a_name_belongs_to_one_agent(book: Book) -> None:

@@ -17,6 +17,7 @@ from tstreams.items import (
     Items,
     Kind,
     check,
+    grown,
     pack,
     pack_arrow,
     pack_column,
@@ -221,9 +222,26 @@ def test_rows_that_do_not_fit_the_schema() -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)], {"note": "ours"})
     blobs = list(pack_many(pa.table({"n": [1, 2]}), schema=schema))
     assert to_table(read(blobs), schema).schema.equals(schema, check_metadata=True)
-    for wrong in ({"n": [None, 1]}, {"m": [1]}, {"n": [1.5]}, {"n": [1], "m": [1]}):
-        with pytest.raises(BadRequest):
+    wrongs: list[tuple[dict[str, list[Any]], str]] = [
+        ({"n": [None, 1]}, "'n' has nulls"),
+        ({"m": [1]}, "no column 'm'"),
+        ({"n": [1.5]}, "'n' is double, and int64"),
+        ({"n": [1], "m": [1]}, "no column 'm'"),
+    ]
+    for wrong, words in wrongs:
+        with pytest.raises(BadRequest, match=words):
             list(pack_many(pa.table(wrong), schema=schema))
+    liar = pa.RecordBatch.from_arrays([pa.array([None, 1])], schema=schema)
+    with pytest.raises(BadRequest, match="'n' has nulls"):
+        list(pack_many(liar, schema=schema))
+    two = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    for table, words in (
+        (pa.table({"a": [1]}), "'b' of the stream's schema is missing"),
+        (pa.table({"b": [1]}), "'a' of the stream's schema is missing"),
+        (pa.table({"b": [1], "a": [1]}), "'b' is not in its place: the order is a, b"),
+    ):
+        with pytest.raises(BadRequest, match=words):
+            list(pack_many(table, schema=two))
 
 
 def test_limits_of_rows() -> None:
@@ -247,6 +265,49 @@ def test_schemas() -> None:
     with pytest.raises(TooLarge, match="schema"):
         pack_schema(pa.schema([(f"{n:0100}", pa.int8()) for n in range(10_000)]))
     assert read_schema(pack_schema(SCHEMA)).equals(SCHEMA)
+
+
+@given(rows, st.integers(1, len(SCHEMA) - 1), codecs)
+def test_a_schema_grows(values: list[dict[str, Any]], count: int, codec: Codec) -> None:
+    """Rows of any of its ages are read with the columns of any other."""
+    old = pa.schema(list(SCHEMA)[:count])
+    young = read_schema(pack_schema(grown(old, SCHEMA)))
+    assert young.equals(SCHEMA)
+    whole = pa.Table.from_pylist(values, SCHEMA)
+    before = list(pack_many(whole.select(old.names), codec, schema=old))
+    after = list(pack_many(whole, codec, schema=young))
+    lacking = list(pack_many(whole.select(old.names), codec, schema=young))
+    assert to_table(read(before), young).select(old.names).equals(whole.select(old.names))
+    for name in SCHEMA.names[count:]:
+        assert to_table(read(before), young)[name].null_count == len(values)
+    assert to_table(read(after), young).equals(whole)
+    assert to_table(read(after), old).equals(whole.select(old.names))
+    assert to_table(read([*lacking, *after]), young).num_rows == 2 * len(values)
+
+
+def test_a_schema_grows_in_no_other_way() -> None:
+    old = pa.schema(
+        [pa.field("a", pa.int64(), nullable=False), ("b", pa.struct([("x", pa.int8())]))]
+    )
+    a, b = old
+    for new, words in (
+        ([b], "'a' is missing"),
+        ([a.with_nullable(True), b], "'a' is not nullable and cannot become nullable"),
+        ([a, b.with_nullable(False)], "'b' is nullable and cannot become not nullable"),
+        ([a.with_type(pa.int32()), b], "'a' is int64 and cannot become int32"),
+        ([b, a], "'b' comes before 'a'"),
+        ([a, pa.field("c", pa.int8()), b], "'c' comes before 'b'"),
+        ([a, b, pa.field("c", pa.int8(), nullable=False)], "'c' is new and not nullable"),
+        ([a, b.with_type(pa.struct([("x", pa.int8()), ("y", pa.int8())]))], "'b' is struct"),
+    ):
+        with pytest.raises(BadRequest, match=words):
+            grown(old, pa.schema(new))
+    again = grown(
+        grown(old, pa.schema([a, b, ("c", pa.int8())])), pa.schema([a, b, ("c", pa.int8())])
+    )
+    assert list(pack_many(pa.table({"a": [1], "b": [{"x": 1}]}, old), schema=again))
+    with pytest.raises(BadRequest, match="one column of a name, not several that are 'a'"):
+        pack_schema(pa.schema([a, b, a]))
 
 
 # Lies with a right checksum.

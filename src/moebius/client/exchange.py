@@ -71,6 +71,22 @@ class Sink(Protocol):
         """The request failed."""
 
 
+class _Deaf:
+    """The sink of a request that has ended: there is nothing more to hear."""
+
+    def item(self, parts: Parts) -> None:
+        """Too late."""
+
+    def done(self, parts: Parts | None) -> None:
+        """Too late."""
+
+    def fail(self, error: Error) -> None:
+        """Too late."""
+
+
+_DEAF = _Deaf()
+
+
 class Pending:
     """A request that has not ended."""
 
@@ -396,16 +412,14 @@ class Exchange:
         if error is not None:
             self._fail(pending, error)
         elif pending.one_way:
-            self._end(pending)
-            pending.sink.done(None)
+            self._end(pending).done(None)
 
     def _finish(self, request_id: int, parts: Parts | None) -> None:
         pending = self._sent.pop(request_id, None)
         if pending is None:
             return  # it was cancelled, or its deadline passed, while the answer was under way
         self.replies += 1
-        self._end(pending)
-        pending.sink.done(parts)
+        self._end(pending).done(parts)
         if self._waiting:
             self.writable()
 
@@ -485,10 +499,15 @@ class Exchange:
     def _fail(self, pending: Pending, error: Error) -> None:
         if not pending.ended:
             self.failures += 1
-            self._end(pending)
-            pending.sink.fail(error)
+            self._end(pending).fail(error)
 
-    def _end(self, pending: Pending) -> None:
+    def _end(self, pending: Pending) -> Sink:
+        """A request is over: its sink, which must hear so.
+
+        A sink often holds on to its request. If both held each other, what was answered, which may be large,
+        would stay until the garbage collector comes by.
+        """
+        sink, pending.sink = pending.sink, _DEAF
         pending.ended = True
         pending.parts = ()
         if pending.waiting:
@@ -502,3 +521,4 @@ class Exchange:
         elif pending.timer is not None:
             pending.timer.cancel()
             pending.timer = None
+        return sink

@@ -7,11 +7,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import BadRequest
 from ..model import milliseconds, time_of
 from . import output
 from .connection import add_connection, connection
 from .output import BadUsage, checked, say, say_json, table, whole
 from .points import POINT_HELP, id_of
+from .schemas import SCHEMA_HELP, schema_of, text_of
 
 if TYPE_CHECKING:
     from .. import Client
@@ -56,6 +58,12 @@ def _add_create(actions: Any) -> None:
         help="how long data lives: 90s, 15m, 12h, 7d, 4w [7d]",
     )
     parser.add_argument("--description", default="", metavar="TEXT", help="what it is for")
+    parser.add_argument(
+        "--schema",
+        default=None,
+        metavar="COLUMNS",
+        help=f"hold rows of Arrow data instead of items: {SCHEMA_HELP}",
+    )
 
 
 def _add_show(actions: Any) -> None:
@@ -83,13 +91,22 @@ def _add_alter(actions: Any) -> None:
     parser = _add(
         actions,
         "alter",
-        "change a stream's ttl or description",
-        "tstreams stream alter clicks --ttl 30d",
+        "change a stream's ttl or description, or add columns to its schema",
+        """
+        tstreams stream alter clicks --ttl 30d
+        tstreams stream alter payments --schema "card: string, cents: int64, shop: string"
+        """,
     )
     parser.add_argument(
         "--ttl", type=checked(_ttl), default=None, help="how long data lives: 90s, 15m, 12h, 7d, 4w"
     )
     parser.add_argument("--description", default=None, metavar="TEXT", help="what it is for")
+    parser.add_argument(
+        "--schema",
+        default=None,
+        metavar="COLUMNS",
+        help="all columns that it has, and nullable new ones behind them, written as for `create`",
+    )
 
 
 def _add_purge(actions: Any) -> None:
@@ -135,8 +152,11 @@ def _add_yes(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Do it."""
-    if arguments.action == "alter" and arguments.ttl is None and arguments.description is None:
-        raise BadUsage("nothing to change: give --ttl, --description, or both")
+    changes = ("ttl", "description", "schema")
+    if arguments.action == "alter" and all(getattr(arguments, it) is None for it in changes):
+        raise BadUsage("nothing to change: give --ttl, --description or --schema")
+    given = getattr(arguments, "schema", None)
+    schema = None if given is None else _parsed(given)
     if not _agreed(arguments):
         output.remark("nothing was done")
         return output.FAILED
@@ -150,13 +170,17 @@ def run(arguments: Namespace) -> int:
                     partitions=arguments.partitions,
                     ttl=arguments.ttl,
                     description=arguments.description,
+                    schema=schema,
                 )
                 _show(stream, arguments, "created")
             case "show":
                 _show(client.stream(arguments.name), arguments)
             case "alter":
                 stream = client.alter_stream(
-                    arguments.name, ttl=arguments.ttl, description=arguments.description
+                    arguments.name,
+                    ttl=arguments.ttl,
+                    description=arguments.description,
+                    schema=schema,
                 )
                 _show(stream, arguments, "altered")
             case "purge":
@@ -166,6 +190,15 @@ def run(arguments: Namespace) -> int:
                 client.delete_stream(arguments.name)
                 _done(arguments, "deleted")
     return output.OK
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return schema_of(text)
+    except BadRequest as error:
+        raise BadUsage(f"--schema: {error.message}") from None
+    except ImportError:
+        raise BadUsage("--schema needs pyarrow: pip install 'tstreams[arrow]'") from None
 
 
 def _agreed(arguments: Namespace) -> bool:
@@ -237,7 +270,7 @@ def _schema(stream: Stream) -> str:
     if stream.schema_bytes is None:
         return ""
     try:
-        return ", ".join(f"{field.name}: {field.type}" for field in stream.schema or ())
+        return text_of(stream.schema)
     except ImportError:
         return "there is one; with pyarrow installed it could be shown"
 

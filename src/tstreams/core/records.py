@@ -47,7 +47,7 @@ class StreamCreated(Record, frozen=True, tag=3):
 
 
 class StreamAltered(Record, frozen=True, tag=4):
-    """A stream has this ttl and description from now on.
+    """A stream has this ttl and description from now on; and this schema, if there is one here.
 
     What is older than `purged_before` had died by the ttl before: a longer one does not bring it back.
     """
@@ -56,6 +56,7 @@ class StreamAltered(Record, frozen=True, tag=4):
     ttl_ms: int
     description: str
     purged_before: int = 0
+    schema: bytes | None = None
 
 
 class StreamDeleted(Record, frozen=True, tag=5):

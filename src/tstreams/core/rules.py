@@ -159,8 +159,7 @@ class Rules:
         check_partitions(request.partitions)
         check_stream_ttl(request.ttl_ms / 1000)
         check_description(request.description)
-        if request.schema is not None and len(request.schema) > SCHEMA_BYTES_MAX:
-            raise TooLarge(f"a schema of {len(request.schema)} bytes is over {SCHEMA_BYTES_MAX}")
+        _check_schema(request.schema)
         if self._state.find_stream(name) is not None:
             raise AlreadyExists(f"there is a stream {name!r} already")
         return StreamCreated(
@@ -181,9 +180,18 @@ class Rules:
             ttl_ms = check_stream_ttl(request.ttl_ms / 1000)
         if request.description is not None:
             description = check_description(request.description)
+        if request.schema is not None:
+            _check_schema(request.schema)
+            _check_replaced(stream, request.old_schema)
         died_before = max(0, now_ms - stream.ttl_ms) * IDS_PER_MS if ttl_ms > stream.ttl_ms else 0
         return StreamAltered(
-            request.session, request.sequence, stream.id, ttl_ms, description, died_before
+            request.session,
+            request.sequence,
+            stream.id,
+            ttl_ms,
+            description,
+            died_before,
+            request.schema,
         )
 
     def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> AnyRecord:
@@ -414,6 +422,23 @@ def fenced(agent_id: int) -> Fenced:
         f"agent {agent_id} does not hold its name any more: a newer agent of that name has taken over, "
         "or it was closed; give each agent that is to run beside others a name of its own"
     )
+
+
+def _check_schema(schema: bytes | None) -> None:
+    if schema is not None and len(schema) > SCHEMA_BYTES_MAX:
+        raise TooLarge(f"a schema of {len(schema)} bytes is over {SCHEMA_BYTES_MAX}")
+
+
+def _check_replaced(stream: StreamState, old_schema: bytes | None) -> None:
+    """What a schema holds is the clients' business; that two of them do not overwrite each other is ours."""
+    if stream.schema is None:
+        raise InvalidState(
+            f"stream {stream.name!r} has no schema, and holds items: make another stream"
+        )
+    if stream.schema != old_schema:
+        raise InvalidState(
+            f"the schema of stream {stream.name!r} was changed meanwhile: look at it, and try again"
+        )
 
 
 def info_of(stream: StreamState) -> StreamInfo:

@@ -92,6 +92,8 @@ class Transitions:
         stream = self._state.stream(record.stream)
         stream.ttl_ms = record.ttl_ms
         stream.description = record.description
+        if record.schema is not None:
+            stream.schema = record.schema
         stream.purged_before = max(stream.purged_before, record.purged_before)
         self._state.ttl_changed(stream)
 

@@ -205,7 +205,7 @@ class Applier:
             old.partitions,
             record.ttl_ms,
             record.description,
-            old.schema,
+            old.schema if record.schema is None else record.schema,
             max(old.purged_before, record.purged_before),
         )
         self._put_stream(record.stream, new)

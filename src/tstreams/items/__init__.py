@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from .arrow import pack_arrow, pack_column, pack_schema, read_schema, to_table
+from .arrow import pack_arrow, pack_column, to_table
 from .batch import HEADER_BYTES, Kind, check
 from .codec import CODECS, Buffer, Codec
 from .packing import pack, pack_many
 from .pieces import Joiner, pack_pieces, read
+from .schemas import grown, pack_schema, read_schema
 from .sequence import Items
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Joiner",
     "Kind",
     "check",
+    "grown",
     "pack",
     "pack_arrow",
     "pack_column",

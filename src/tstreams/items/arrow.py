@@ -9,10 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRequest, Corrupt, TooLarge
-from ..limits import BATCH_ITEMS_MAX, FRAME_BYTES_MAX, SCHEMA_BYTES_MAX
+from ..limits import BATCH_ITEMS_MAX, FRAME_BYTES_MAX
 from .batch import HEADER_BYTES, Kind, seal
-from .codec import Buffer, Codec
+from .codec import Codec
 from .pieces import pack_pieces
+from .schemas import (
+    check_type,
+    columns_within,
+    first_columns,
+    fitted,
+    pyarrow,
+    was_added,
+    widened,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,53 +32,6 @@ COLUMN = "item"
 """The name of the only column of a stream without a schema."""
 
 
-def _pyarrow() -> Any:
-    try:
-        import pyarrow as pa
-        import pyarrow.ipc
-    except ImportError:
-        raise ImportError("Arrow data needs pyarrow: pip install 'tstreams[arrow]'") from None
-    return pa
-
-
-# Schemas.
-
-
-def pack_schema(schema: pa.Schema) -> bytes:
-    """A stream's schema as the stream carries it. `BadRequest` for types that a batch cannot hold."""
-    if len(schema) == 0:
-        raise BadRequest("a schema has at least one column")
-    for field in schema:
-        _check_type(field.type, field.name)
-    data = bytes(schema.serialize())
-    if len(data) > SCHEMA_BYTES_MAX:
-        raise TooLarge(f"a schema of {len(data)} bytes is over the limit of {SCHEMA_BYTES_MAX}")
-    return data
-
-
-def read_schema(data: Buffer) -> pa.Schema:
-    """The schema that a stream carries. `Corrupt` if the bytes are none."""
-    pa = _pyarrow()
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
-    except Exception as error:
-        raise Corrupt(f"a schema of {len(data)} bytes cannot be read: {error}") from None
-
-
-def _check_type(kind: Any, column: str) -> None:
-    types = _pyarrow().types
-    if types.is_dictionary(kind):
-        raise BadRequest(
-            f"column {column!r} is dictionary-encoded, and a batch stands alone, without a dictionary: "
-            f"cast it to {kind.value_type}"
-        )
-    inner = getattr(kind, "storage_type", kind)
-    if inner is not kind:
-        _check_type(inner, column)
-    for index in range(inner.num_fields):
-        _check_type(inner.field(index).type, column)
-
-
 # Packing.
 
 
@@ -77,7 +39,7 @@ def pack_data(data: Any, codec: Codec, schema: pa.Schema | None, bytes_max: int)
     """Any Arrow data as batches: one column of items or, with a schema, rows that fit it."""
     if schema is not None:
         for batch in _merged(_batches_of(data), bytes_max):
-            yield from _pack_rows(_fitted(batch, schema), codec, bytes_max)
+            yield from _pack_rows(fitted(batch, schema), codec, bytes_max)
         return
     for batch in _merged(_batches_of(data), bytes_max):
         if batch.num_columns != 1:
@@ -95,7 +57,7 @@ def pack_arrow(batch: pa.RecordBatch, codec: Codec = Codec.NONE) -> bytes:
     if rows > BATCH_ITEMS_MAX:
         raise TooLarge(f"{rows} rows are over the limit of {BATCH_ITEMS_MAX} in one batch")
     for field in batch.schema:
-        _check_type(field.type, field.name)
+        check_type(field.type, field.name)
     return seal(Kind.ARROW, codec, rows, memoryview(batch.serialize()))
 
 
@@ -103,7 +65,7 @@ def pack_column(
     column: pa.Array, codec: Codec = Codec.NONE, *, bytes_max: int = FRAME_BYTES_MAX
 ) -> Iterator[bytes]:
     """Make batches of the items in an array of binary or text. `BadRequest` if any of them is null."""
-    pa = _pyarrow()
+    pa = pyarrow()
     column = _with_offsets(column)
     if column.null_count:
         raise BadRequest(f"{column.null_count} of {len(column)} items are null: drop or fill them")
@@ -154,7 +116,7 @@ def _rebased(offsets: Any, base: int) -> memoryview:
 
 def _with_offsets(column: Any) -> Any:
     """The column with offsets and data, whatever layout of binary or text it has."""
-    pa = _pyarrow()
+    pa = pyarrow()
     types = pa.types
     kind = column.type
     if any(
@@ -176,7 +138,7 @@ def _with_offsets(column: Any) -> Any:
 
 def _pack_rows(batch: Any, codec: Codec, bytes_max: int) -> Iterator[bytes]:
     rows = batch.num_rows
-    size = _pyarrow().ipc.get_record_batch_size(batch) + HEADER_BYTES
+    size = pyarrow().ipc.get_record_batch_size(batch) + HEADER_BYTES
     if rows <= BATCH_ITEMS_MAX and size <= bytes_max:
         if rows:
             yield pack_arrow(batch, codec)
@@ -187,25 +149,9 @@ def _pack_rows(batch: Any, codec: Codec, bytes_max: int) -> Iterator[bytes]:
     yield from _pack_rows(batch.slice(rows // 2), codec, bytes_max)
 
 
-def _fitted(batch: Any, schema: Any) -> Any:
-    """The batch with the stream's schema: the same columns, whatever its metadata."""
-    if batch.schema.equals(schema, check_metadata=True):
-        return batch
-    given = [(field.name, field.type) for field in batch.schema]
-    wanted = [(field.name, field.type) for field in schema]
-    if given != wanted:
-        raise BadRequest(f"the rows have the columns {given}, the stream's schema is {wanted}")
-    for field, column in zip(schema, batch.columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise BadRequest(
-                f"column {field.name!r} has nulls, and the stream's schema allows none"
-            )
-    return _pyarrow().RecordBatch.from_arrays(batch.columns, schema=schema)
-
-
 def _batches_of(data: Any) -> Iterable[Any]:
     """Arrow data of any form as record batches."""
-    pa = _pyarrow()
+    pa = pyarrow()
     if not isinstance(
         data, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table | pa.RecordBatchReader
     ):
@@ -223,7 +169,7 @@ def _batches_of(data: Any) -> Iterable[Any]:
 
 def _imported(data: Any) -> Any:
     """What another library holds, through Arrow's C interface: a table of it, or one column."""
-    pa = _pyarrow()
+    pa = pyarrow()
     if hasattr(data, "__arrow_c_stream__"):
         try:
             return pa.RecordBatchReader.from_stream(data)
@@ -237,7 +183,7 @@ def _imported(data: Any) -> Any:
 
 def _merged(batches: Iterable[Any], bytes_max: int) -> Iterator[Any]:
     """Small batches put together, so that a table of many chunks does not become as many batches."""
-    pa = _pyarrow()
+    pa = pyarrow()
     group: list[Any] = []
     size = rows = 0
     for batch in batches:
@@ -259,7 +205,7 @@ def _merged(batches: Iterable[Any], bytes_max: int) -> Iterator[Any]:
 
 def read_column(offsets: Any, data: memoryview, count: int) -> pa.Array:
     """The items of a batch as an array that shares its memory. `Corrupt` if the offsets lie."""
-    pa = _pyarrow()
+    pa = pyarrow()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     try:
         column = pa.Array.from_buffers(pa.binary(), count, buffers)
@@ -270,36 +216,51 @@ def read_column(offsets: Any, data: memoryview, count: int) -> pa.Array:
 
 
 def read_rows(body: memoryview, count: int, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a batch, sharing its memory. `Corrupt` if the bytes are no such rows."""
-    pa = _pyarrow()
+    """The rows of a batch, sharing its memory. `Corrupt` if the bytes are no such rows.
+
+    Columns that the schema did not have when they were written are nulls; those that it has got since are
+    left out.
+    """
+    pa = pyarrow()
     try:
         message = pa.ipc.read_message(pa.py_buffer(body))
-        if _is_compressed(memoryview(message.metadata)):
+        compressed, nodes = _look_into(memoryview(message.metadata))
+        if compressed:
             raise Corrupt(
                 "the rows of an item batch are compressed inside of it, which is not allowed"
             )
-        batch = pa.ipc.read_record_batch(message, schema)
+        columns = columns_within(schema, nodes)
+        if columns < len(schema) and not was_added(schema.field(columns)):
+            raise Corrupt(f"an item batch has no column {schema.field(columns).name!r}")
+        batch = pa.ipc.read_record_batch(message, first_columns(schema, columns))
         if batch.num_rows != count:
             raise Corrupt(f"an item batch has {batch.num_rows} rows, its header says {count}")
         batch.validate(full=True)
+        return batch if columns == len(schema) else widened(batch, schema)
     except Corrupt:
         raise
     except Exception as error:
         raise Corrupt(f"an item batch of {count} rows cannot be read as Arrow: {error}") from None
-    return batch
 
 
-def _is_compressed(metadata: memoryview) -> bool:
-    """Whether an IPC message holds compressed buffers: their declared sizes would be allocated unseen.
+def _look_into(metadata: memoryview) -> tuple[bool, int]:
+    """Whether an IPC message holds compressed buffers, whose declared sizes would be allocated unseen; and
+    of how many arrays its columns consist.
 
     pyarrow does not tell, so this looks into the message, a flatbuffer that pyarrow has verified.
     """
     message = struct.unpack_from("<I", metadata)[0]
     header = _field(metadata, message, 2)
     if header == 0:
-        return False
+        return False, 0
     record_batch = header + struct.unpack_from("<I", metadata, header)[0]
-    return _field(metadata, record_batch, 3) != 0
+    nodes = _field(metadata, record_batch, 1)
+    count = 0
+    if nodes:
+        (count,) = struct.unpack_from(
+            "<I", metadata, nodes + struct.unpack_from("<I", metadata, nodes)[0]
+        )
+    return _field(metadata, record_batch, 3) != 0, count
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int:
@@ -314,7 +275,7 @@ def _field(metadata: memoryview, table: int, number: int) -> int:
 
 def to_table(batches: Iterable[Items], schema: pa.Schema | None = None) -> pa.Table:
     """Many batches as one table: the rows, or a column `item`. It shares the memory of the batches."""
-    pa = _pyarrow()
+    pa = pyarrow()
     if schema is not None:
         return pa.Table.from_batches([items.to_arrow(schema) for items in batches], schema)
     column = pa.chunked_array([items.to_arrow() for items in batches], pa.binary())

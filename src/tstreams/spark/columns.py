@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ..client.blocking.received import ReadTransaction
+from ..errors import BadRequest
 from ..model import IDS_PER_MS
 
 ROWS_PER_BATCH = 10_000
@@ -28,46 +32,78 @@ METADATA = pa.schema(
 ITEM = pa.schema([pa.field("item", pa.binary(), nullable=False)])
 
 
+def to_spark(field: pa.Field) -> pa.Field:
+    """A column as Spark wants it from a source: it knows one type of text, of time, and so on.
+
+    `BadRequest` names the column that Spark has no type for.
+    """
+    try:
+        made = to_arrow_schema(from_arrow_schema(pa.schema([field])), timezone="UTC")
+    except Exception as error:
+        raise BadRequest(f"Spark has no type for column {field.name!r}: {error}") from None
+    return made.field(0)
+
+
+def spark_type(field: pa.Field) -> pa.DataType:
+    """The type that Spark gives such a column when it writes it."""
+    return to_spark(field).type
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which columns a read gives: those of the stream, and what is known of every item."""
 
-    own: pa.Schema
-    metadata: bool
+    schema: pa.Schema
+    """All of them, with the types that Spark has for them. A stream's own come first if it has a schema."""
     typed: bool
 
     @staticmethod
-    def of(schema: pa.Schema | None, metadata: bool) -> Layout:
-        """For a stream with this schema, or with none."""
+    def of(schema: pa.Schema | None, metadata: bool | None = None) -> Layout:
+        """For a stream with this schema, or with none. Items come with what is known of them, rows
+        without, unless it is said otherwise."""
         if schema is None:
-            return Layout(ITEM, True, False)
-        return Layout(schema, metadata, True)
+            known = METADATA if metadata is not False else ()
+            return Layout(pa.schema([*known, *ITEM]), False)
+        own = [to_spark(it) for it in schema]
+        known = [it.with_name("_" + it.name) for it in METADATA] if metadata else []
+        return Layout(pa.schema([*own, *known]), True)
+
+    def only(self, names: Sequence[str]) -> Layout:
+        """These columns of it: a plan keeps those that there were when it was made."""
+        for name in names:
+            if name not in self.schema.names:
+                has = ", ".join(self.schema.names)
+                raise BadRequest(f"there is no column {name!r}: a read gives {has}")
+        return Layout(pa.schema([self.schema.field(it) for it in names]), self.typed)
 
     @property
-    def schema(self) -> pa.Schema:
-        """All columns. A stream's own names come first, and are not taken by ours."""
-        if not self.typed:
-            return pa.schema([*METADATA, *self.own])
-        known = METADATA if self.metadata else ()
-        return pa.schema([*self.own, *(it.with_name("_" + it.name) for it in known)])
-
-    def arrange(self, own: list[pa.Array], known: list[pa.Array]) -> list[pa.Array]:
-        """Columns in the order of the schema."""
-        return [*own, *known] if self.typed else [*known, *own]
+    def prefix(self) -> str:
+        """What stands before the names of what is known of every item."""
+        return "_" if self.typed else ""
 
 
 class Columns:
     """Makes record batches of the transactions of one partition."""
 
     def __init__(self, layout: Layout, stream: str, partition: int) -> None:
-        self._layout = layout
         self._schema = layout.schema
-        self._stream = pa.scalar(stream, pa.string())
-        self._partition = pa.scalar(partition, pa.int32())
+        self._name = stream
         self._ids: list[int] = []
         self._counts: list[int] = []
         self._tables: list[pa.Table] = []
         self._rows = 0
+        self._stream = _Constant(pa.scalar(stream, pa.string()))
+        self._partition = _Constant(pa.scalar(partition, pa.int32()))
+        self._known: dict[str, Callable[[], pa.Array]] = {
+            layout.prefix + name: make
+            for name, make in (
+                ("stream", lambda: self._stream.column(self._rows)),
+                ("partition", lambda: self._partition.column(self._rows)),
+                ("transaction", lambda: self._repeated(np.array(self._ids), pa.int64())),
+                ("index", self._indices),
+                ("time", lambda: self._repeated(np.array(self._ids) // IDS_PER_MS * 1000, _TIME)),
+            )
+        }
 
     def batches(self, transactions: Iterable[ReadTransaction]) -> Iterator[pa.RecordBatch]:
         """Record batches of about `ROWS_PER_BATCH` rows."""
@@ -85,22 +121,52 @@ class Columns:
         if not self._rows:
             return
         table = pa.concat_tables(self._tables).combine_chunks()
-        own = [table.column(it.name).cast(it.type) for it in self._layout.own]
-        known = self._known() if self._layout.metadata else []
-        columns = self._layout.arrange(own, known)
+        columns = [self._column(it, table) for it in self._schema]
         whole = pa.Table.from_arrays(columns, schema=self._schema)
         self._ids, self._counts, self._tables, self._rows = [], [], [], 0
         yield from whole.to_batches(max_chunksize=2 * ROWS_PER_BATCH)
 
-    def _known(self) -> list[pa.Array]:
-        """The metadata columns, in their order."""
-        counts = np.array(self._counts, np.int64)
-        ids = np.repeat(np.array(self._ids, np.int64), counts)
-        begins = np.repeat(np.cumsum(counts) - counts, counts)
-        return [
-            pa.repeat(self._stream, self._rows),
-            pa.repeat(self._partition, self._rows),
-            pa.array(ids),
-            pa.array((np.arange(self._rows) - begins).astype(np.int32)),
-            pa.array(ids // IDS_PER_MS * 1000).cast(METADATA.field("time").type),
-        ]
+    def _column(self, wanted: pa.Field, table: pa.Table) -> pa.Array | pa.ChunkedArray:
+        names = table.schema.names
+        if wanted.name in names:
+            return _as_type(table.column(wanted.name), wanted.type)
+        known = self._known.get(wanted.name)
+        if known is None:  # a stream that came later, with another schema, among those of a prefix
+            raise BadRequest(
+                f"stream {self._name!r} has no column {wanted.name!r}, as the others that are read with "
+                f"it: it has {', '.join(names)}"
+            )
+        return known()
+
+    def _repeated(self, values: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+        """A column with one value for each transaction."""
+        repeated = np.repeat(values, self._counts)
+        return pa.Array.from_buffers(kind, self._rows, [None, pa.py_buffer(repeated)])
+
+    def _indices(self) -> pa.Array:
+        indices = np.arange(max(self._counts), dtype=np.int32)
+        return pa.array(np.concatenate([indices[:count] for count in self._counts]))
+
+
+_TIME = METADATA.field("time").type
+
+
+class _Constant:
+    """A column with the same value in every row, made once and sliced."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value = value
+        self._column = pa.repeat(value, 0)
+
+    def column(self, rows: int) -> pa.Array:
+        """So many rows of it."""
+        if len(self._column) < rows:
+            self._column = pa.repeat(self._value, max(rows, 2 * ROWS_PER_BATCH))
+        return self._column.slice(0, rows)
+
+
+def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    if column.type == wanted:
+        return column
+    # Spark counts time in microseconds, and cuts off what is finer.
+    return column.cast(options=pc.CastOptions(wanted, allow_time_truncate=True))

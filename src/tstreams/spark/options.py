@@ -112,7 +112,8 @@ class ReadOptions:
     bytes_max: int | None
     partitions_min: int
     consumer: str | None
-    metadata: bool
+    metadata: bool | None
+    """None: with items, and not with the rows of a schema."""
     fail_on_data_loss: bool
 
     @staticmethod
@@ -129,7 +130,7 @@ class ReadOptions:
             options.number("maxBytesPerTrigger"),
             options.number("minPartitions") or 1,
             options.text("consumer"),
-            options.flag("metadata", False),
+            None if options.text("metadata") is None else options.flag("metadata", False),
             options.flag("failOnDataLoss", True),
         )
 

@@ -133,7 +133,7 @@ class BatchReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802
         """Use filters to read less. Spark applies them all the same: none is dropped here."""
-        self._bounds = Bounds.of(filters, "_" if self._layout.typed else "")
+        self._bounds = Bounds.of(filters, self._layout.prefix)
         return iter(filters)
 
     def partitions(self) -> Sequence[InputPartition]:

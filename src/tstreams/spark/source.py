@@ -47,13 +47,13 @@ class Source:
         """The columns of a read."""
         return from_arrow_schema(self._layout.schema)
 
-    def reader(self) -> BatchReader:
-        """For `spark.read`."""
-        return BatchReader(self._reading, self._layout)
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`; the schema is that of the plan, which may be older than the stream's."""
+        return BatchReader(self._reading, self._layout.only(schema.names))
 
-    def stream_reader(self) -> StreamReader:
+    def stream_reader(self, schema: StructType) -> StreamReader:
         """For `spark.readStream`."""
-        return StreamReader(self._reading, self._layout)
+        return StreamReader(self._reading, self._layout.only(schema.names))
 
     def writer(self, overwrite: bool) -> BatchWriter:
         """For `df.write`."""

@@ -119,11 +119,15 @@ def _write(
         return TaskDone(name, step, [], sum(batch.num_rows for batch in batches))
     task = Task(ts, options, job, step)
     try:
+        task.prepare()
         for batch in batches:
             task.add(batch)
-        return TaskDone(name, step, task.stage(), task.rows)
-    finally:
+        done = TaskDone(name, step, task.stage(), task.rows)
+    except BaseException:
         task.close()
+        raise
+    task.leave()
+    return done
 
 
 class Task:
@@ -139,6 +143,11 @@ class Task:
         task = TaskContext.get()
         self._number = task.partitionId() + step if task is not None else step
         self.rows = 0
+
+    def prepare(self) -> None:
+        """Be ready when the first rows come: Spark is still making them."""
+        if self._options.stream is not None:
+            self._outlet(self._options.stream)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write rows where they belong."""
@@ -170,7 +179,8 @@ class Task:
     def stage(self) -> list[Staged]:
         """Hand everything over to the driver."""
         try:
-            return [self._job.stage(it.producer, self._step) for it in self._outlets.values()]
+            used = [it for it in self._outlets.values() if it.used]
+            return [self._job.stage(it.producer, self._step) for it in used]
         except InvalidState:
             last = self._job.last_step()
             if last is None or last < self._step:
@@ -181,3 +191,8 @@ class Task:
         """Give the names back. What was not staged is cancelled."""
         for outlet in self._outlets.values():
             outlet.producer.close()
+
+    def leave(self) -> None:
+        """The same, after all was staged: nothing is open any more, and nobody has to wait for it."""
+        for outlet in self._outlets.values():
+            outlet.producer._leave()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -73,6 +75,40 @@ def test_a_sink_hears_the_end_of_its_request() -> None:
         late = Sink()
         client.begin(late, "wait", (), timeout=0.05)
         assert late.heard.get(timeout=10) == ("fail", "deadline_exceeded")
+
+
+class HoldingSink(Sink):
+    """Holds on to its request, as whoever may cancel it does."""
+
+    pending: Any = None
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "end"),
+    [
+        ("echo", {}, ("done", b"a")),
+        ("refuse", {}, ("fail", "bad_request")),
+        ("wait", {"timeout": 0.05}, ("fail", "deadline_exceeded")),
+        ("echo", {"one_way": True}, ("done", None)),
+    ],
+)
+def test_an_answer_goes_without_the_garbage_collector(
+    command: str, options: dict[str, Any], end: tuple[str, Any]
+) -> None:
+    with (
+        Server(make_router(), "tcp://127.0.0.1:0").in_thread() as server,
+        moebius.connect(server.addresses[0]) as client,
+    ):
+        gc.disable()
+        try:
+            sink = HoldingSink()
+            heard, alive = sink.heard, weakref.ref(sink)
+            sink.pending = client.begin(sink, command, (b"a",), **options)
+            del sink
+            assert heard.get(timeout=10) == end
+            eventually(lambda: alive() is None)
+        finally:
+            gc.enable()
 
 
 def test_a_cancelled_request_is_stopped_and_its_sink_hears_no_more() -> None:

@@ -23,7 +23,7 @@ _names = itertools.count()
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    spark = session("tests", "local[2]", settings)
+    spark = session("tests", "local[2,2]", settings)  # a task may fail once
     spark.sparkContext.setLogLevel("OFF")
     yield spark
     spark.stop()
@@ -81,8 +81,9 @@ class Pipe:
         self, df: DataFrame, stream: str | None, checkpoint: str = "checkpoint", **options: Any
     ) -> StreamingQuery:
         options["checkpointLocation"] = str(self.folder / checkpoint)
+        trigger = options.pop("trigger", {"availableNow": True})
         writer = self._options(df.writeStream, stream, options)
-        return writer.trigger(availableNow=True).start()
+        return writer.trigger(**trigger).start()
 
     def run(
         self, df: DataFrame, stream: str | None, checkpoint: str = "checkpoint", **options: Any
@@ -93,7 +94,7 @@ class Pipe:
         return query
 
     def _options(self, what: Any, stream: str | None, options: dict[str, Any]) -> Any:
-        what = what.format("tstreams").option("url", self.url)
+        what = what.format(options.pop("format", "tstreams")).option("url", self.url)
         if stream is not None:
             what = what.option("stream", stream)
         for name, value in options.items():

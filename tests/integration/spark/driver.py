@@ -63,6 +63,10 @@ class FatalWriter(StreamWriter):
         if batchId == BATCH:
             self._reach("after commit")
 
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        super().abort(messages, batchId)
+        os.close(os.open(self._mark + "-aborted", os.O_CREAT))
+
 
 class Fatal(DefaultSource):
     """`format("fatal")`: tstreams, with an accident."""

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 from tstreams import Client
 
+from . import driver
 from .conftest import Pipe
 from .driver import POINTS
 from .test_source import fill
@@ -33,15 +37,15 @@ def run_driver(*arguments: str) -> int:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-    ) as driver:
+    ) as process:
         try:
-            _, errors = driver.communicate(timeout=240)
+            _, errors = process.communicate(timeout=240)
         finally:
             with contextlib.suppress(ProcessLookupError):  # its Java has outlived it
-                os.killpg(driver.pid, signal.SIGKILL)
-    if driver.returncode not in (0, -signal.SIGKILL):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode not in (0, -signal.SIGKILL):
         raise AssertionError(errors[-4000:])
-    return driver.returncode
+    return process.returncode
 
 
 def outcome(pipe: Pipe, source: str) -> Counter[bytes]:
@@ -69,11 +73,32 @@ def test_a_driver_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point
     assert Counter(pipe.items(sink)) == expected
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", POINTS[:2])
+@pytest.fixture(scope="module")
+def fatal(spark: SparkSession) -> None:
+    """`format("fatal")` in the session of all tests."""
+    # The workers need not find the tests.
+    cloudpickle.register_pickle_by_value(driver)
+    spark.dataSource.register(driver.Fatal)
+
+
+@pytest.mark.usefixtures("fatal")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_worker_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point: str) -> None:
     source, sink = make(2), make(3)
     fill(ts, source, 60)
-    assert run_driver(pipe.url, source, sink, str(tmp_path), point, "worker") == 0
-    assert (tmp_path / "killed").exists()
+    df = pipe.stream(source, maxTransactionsPerTrigger=20).selectExpr(
+        "concat(cast(item as string), ' of ', transaction) as item", "item as key"
+    )
+    mark = tmp_path / "killed"
+    options = {"format": "fatal", "point": point, "victim": 0, "mark": mark}
+    if point in POINTS[:2]:  # Spark tries a task again
+        pipe.run(df, sink, **options)
+    else:  # and gives up if a commit fails
+        with pytest.raises(StreamingQueryException):
+            pipe.run(df, sink, **options)
+        assert Path(f"{mark}-aborted").exists()
+        assert Counter(pipe.items(sink)) <= outcome(pipe, source)
+        pipe.run(df, sink, **options)
+    assert mark.exists()
     assert Counter(pipe.items(sink)) == outcome(pipe, source)

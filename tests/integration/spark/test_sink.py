@@ -22,11 +22,18 @@ pytestmark = pytest.mark.xdist_group("spark")
 """All in one process: each would start a Java of its own."""
 
 
-def test_a_batch_of_items_and_of_texts(pipe: Pipe, spark: SparkSession, make: Make) -> None:
+def test_a_batch_of_items_and_of_texts(
+    pipe: Pipe, spark: SparkSession, ts: Client, make: Make
+) -> None:
     stream = make(2)
     pipe.write(spark.createDataFrame([(b"one",), (b"two",)], "item binary"), stream)
     pipe.write(spark.createDataFrame([("drei",)], "item string"), stream)
-    assert sorted(pipe.items(stream)) == [b"drei", b"one", b"two"]
+    packed = spark.createDataFrame([("vier" * 1000,)], "item string")
+    pipe.write(packed, stream, compression="zstd")
+    assert sorted(pipe.items(stream)) == [b"drei", b"one", b"two", b"vier" * 1000]
+    assert sum(it.size for it in ts.survey(stream, transactions=9).values()) < 1000
+    with pytest.raises(Exception, match="gzip"):
+        pipe.write(packed, stream, compression="gzip")
 
 
 def test_by_partition_and_by_key(pipe: Pipe, spark: SparkSession, ts: Client, make: Make) -> None:
@@ -144,6 +151,11 @@ def test_a_prefix_takes_in_streams_that_come_later(pipe: Pipe, ts: Client, make:
         first: 10,
         first + "-later": 5,
     }
+    other = ts.create_stream(first + "-typed", schema=pa.schema([("a", pa.int64())]))
+    with ts.producer(other.name) as producer:
+        producer.instant(pa.table({"a": [1]}))
+    with pytest.raises(Exception, match="have different schemas"):
+        pipe.run(df, sink)
 
 
 def test_what_was_lost_is_not_passed_over_in_silence(

@@ -43,6 +43,18 @@ def test_all_columns_of_a_batch_read(pipe: Pipe, ts: Client, make: Make) -> None
     assert rows[0].time == txn.time.replace(tzinfo=None)
 
 
+def test_only_the_columns_that_are_wanted(pipe: Pipe, ts: Client, make: Make) -> None:
+    stream = make(1)
+    (only,) = fill(ts, stream, 1, 2)
+    rows = pipe.read(stream, metadata="false").collect()
+    assert [row.asDict() for row in rows] == [{"item": b"0.0"}, {"item": b"0.1"}]
+    reader = pipe.spark.read.format("tstreams").option("url", pipe.url).option("stream", stream)
+    chosen = reader.schema("item binary not null, transaction bigint not null").load().collect()
+    assert [tuple(row) for row in chosen] == [(b"0.0", only), (b"0.1", only)]
+    with pytest.raises(Exception, match="there is no column 'key'"):
+        reader.schema("key binary").load().collect()
+
+
 def test_what_is_open_or_cancelled_is_not_read(pipe: Pipe, ts: Client, make: Make) -> None:
     stream = make(1)
     fill(ts, stream, 2)
@@ -86,6 +98,7 @@ def test_where_a_batch_read_starts_and_ends(pipe: Pipe, ts: Client, make: Make, 
     option, expected = points[start]
     assert pipe.read(stream, start=option).count() == expected
     assert pipe.read(stream, end=json.dumps({stream: {"0": ids[1]}})).count() == 10
+    assert pipe.read(stream, end=(txn.time - timedelta(days=1)).isoformat()).count() == 0
 
 
 def test_several_streams_and_a_prefix(pipe: Pipe, ts: Client, make: Make) -> None:

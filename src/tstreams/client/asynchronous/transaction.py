@@ -14,6 +14,7 @@ from ...items import Buffer
 from ...model import TransactionState, time_of
 from ..pickling import refuse_to_pickle
 from ..rules.draft import Draft
+from ..rules.outbox import check_arrow
 from .driver import Driver
 
 if TYPE_CHECKING:
@@ -79,6 +80,16 @@ class Transaction:
         has given.
         """
         await self._driver.run(self._draft.add_many(items))
+
+    async def send_arrow(
+        self, data: pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
+    ) -> None:
+        """Add Arrow data, of any library that has its C interface: rows that fit the stream's schema or,
+        if it has none, one column of binary or text. `BadRequest` names the column that does not fit.
+
+        If the task is cancelled in here, all of it is in the transaction.
+        """
+        await self._driver.run(self._draft.add_many(check_arrow(data)))
 
     @overload
     async def checkpoint(self, *, wait: Literal[True] = True) -> None: ...

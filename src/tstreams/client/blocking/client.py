@@ -126,10 +126,21 @@ class Client:
         return self._run(streams.list_streams(self._link, prefix, limit, after))
 
     def alter_stream(
-        self, name: str, *, ttl: Ttl | None = None, description: str | None = None
+        self,
+        name: str,
+        *,
+        ttl: Ttl | None = None,
+        description: str | None = None,
+        schema: pa.Schema | None = None,
     ) -> Stream:
-        """Give a stream another ttl or description; what is None stays as it is."""
-        return self._run(streams.alter_stream(self._link, name, ttl, description))
+        """Give a stream another ttl or description, or more columns; what is None stays as it is.
+
+        A `schema` may grow by nullable columns at its end: `BadRequest` names what else was changed. What
+        was written before has nulls in them. Producers and readers that are there keep to the columns that
+        they know; `InvalidState` if somebody else changed the schema at the same time.
+        """
+        steps = streams.alter_stream(self._link, name, ttl, description, schema)
+        return self._run(steps)
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with all it holds, and the offsets of its readers."""

@@ -175,6 +175,12 @@ class Producer:
             self._driver.run(self._rules.close())
             self._on_close(self)
 
+    def _leave(self) -> None:
+        """Give the name back without waiting for it. Nothing may be open."""
+        self._rules.agent.closed = True
+        self._rules.dismiss()
+        self._on_close(self)
+
     def __enter__(self) -> Producer:
         return self
 

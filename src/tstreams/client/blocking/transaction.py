@@ -14,6 +14,7 @@ from ...items import Buffer
 from ...model import TransactionState, time_of
 from ..pickling import refuse_to_pickle
 from ..rules.draft import Draft
+from ..rules.outbox import check_arrow
 from .driver import Driver
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ class Transaction:
     ) -> None:
         """Add items, or Arrow data: a column of binary or, if the stream has a schema, rows that fit it."""
         self._driver.run(self._draft.add_many(items))
+
+    def send_arrow(self, data: pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table) -> None:
+        """Add Arrow data, of any library that has its C interface: rows that fit the stream's schema or,
+        if it has none, one column of binary or text. `BadRequest` names the column that does not fit.
+        """
+        self._driver.run(self._draft.add_many(check_arrow(data)))
 
     @overload
     def checkpoint(self, *, wait: Literal[True] = True) -> None: ...

@@ -113,3 +113,10 @@ def _too_large(size: int) -> TooLarge:
 def is_arrow(data: Any) -> bool:
     """Whether this is Arrow data, of whatever library."""
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def check_arrow(data: Any) -> Any:
+    """`TypeError` if this is no Arrow data."""
+    if not is_arrow(data):
+        raise TypeError(f"this is no Arrow data, but {type(data).__name__}")
+    return data

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...errors import BadRequest, TooLarge
-from ...items import pack_schema
+from ...items import grown, pack_schema, read_schema
 from ...limits import LIST_STREAMS_MAX, SCHEMA_BYTES_MAX
 from ...model import (
     ID_MAX,
@@ -117,14 +117,27 @@ def _list_shard(
     return found
 
 
-def alter_stream(link: Link, name: str, ttl: Ttl | None, description: str | None) -> Steps[Stream]:
+def alter_stream(
+    link: Link,
+    name: str,
+    ttl: Ttl | None,
+    description: str | None,
+    schema: pa.Schema | None,
+) -> Steps[Stream]:
     """Change what can be changed of a stream; None leaves it as it is."""
     check_name(name)
     ttl_ms = None if ttl is None else check_stream_ttl(ttl)
     if description is not None:
         check_description(description)
+    old = new = None
+    if schema is not None:
+        if not hasattr(schema, "serialize"):
+            raise BadRequest(f"a schema is a pyarrow.Schema, not {type(schema).__name__}")
+        info = yield from find_stream(link, name)
+        old = info.schema
+        new = pack_schema(schema if old is None else grown(read_schema(old), schema))
     session = yield from link.session(link.shard_of(name))
-    ticket = session.start(AlterStream, name, ttl_ms, description)
+    ticket = session.start(AlterStream, name, ttl_ms, description, new, old)
     return stream_of((yield from answer(ticket, StreamInfo)))
 
 
