@@ -35,7 +35,7 @@ class Batches:
         self._then = then
 
     def __call__(self, df: Any, batch: int) -> None:
-        counted = df.groupBy("transaction").count().collect()
+        counted = df.groupBy("transaction").count().orderBy("transaction").collect()
         self.found[batch] = {row.transaction: row["count"] for row in counted}
         self._then(batch)
 
