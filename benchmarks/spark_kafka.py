@@ -20,7 +20,7 @@ _BATCHING = {
     "kafka.batch.size": "1000000",
     "kafka.max.request.size": "8000000",
 }
-"""Large batches. With the defaults every 16 KiB are synced, and it is thirty times slower."""
+"""Large batches. With the defaults every 16 KiB are synced."""
 
 
 def find_connector() -> list[Path] | str:
