@@ -164,18 +164,18 @@ class Activity:
 
     def emit_now(self, parts: Parts) -> bool:
         """Send one response of many at once, if there is room for it. Whether it was sent."""
-        if self.ended or self.credit is None or self._must_wait() or self.key <= 0:
+        link = self._peer.link
+        if self.ended or self.credit is None or self.credit <= 0 or link.blocked or self.key <= 0:
             return False
         self._send_item(parts)
-        self._peer.flush()
+        link.flush()
         return True
 
     def _send_item(self, parts: Parts) -> None:
         peer = self._peer
-        peer.check_size(parts)
+        cost = peer.check_size(parts) + ITEM_OVERHEAD_BYTES
         peer.counts.items += 1
         peer.link.send(Item(self.key), parts)
-        cost = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
         if self.credit is not None:
             self.credit -= cost
         elif self._unpaced_bytes is not None:

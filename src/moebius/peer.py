@@ -308,13 +308,14 @@ class Peer:
         self.counts.replies += 1
         self.link.send(Reply(request.id), parts)
 
-    def check_size(self, parts: Parts) -> None:
-        """Refuse a response that no client would accept: it would cost the whole connection."""
+    def check_size(self, parts: Parts) -> int:
+        """Refuse a response that no client would accept: it would cost the whole connection. Its size."""
         size = sum(map(len, parts))
         if size > self._response_bytes_max or len(parts) > self.limits.parts_max:
             text = f"a response of {size} bytes in {len(parts)} parts is over the limits of "
             text += f"{self._response_bytes_max} bytes and {self.limits.parts_max} parts"
             raise TooLarge(text)
+        return size
 
     def failed(self, request: Request, error: BaseException) -> None:
         """A handler raised: the caller is told, and the hooks, if it was not a typed refusal."""

@@ -430,7 +430,13 @@ class DialledLink(StreamLink):
             log.exception("a message could not be handed on")
             self.abort(f"a message could not be handed on: {error!r}")
         transport = self._transport
-        return self.is_plain and transport is not None and not transport.get_write_buffer_size()
+        return not (
+            self._held
+            or self.blocked
+            or self._closing
+            or transport is None
+            or transport.get_write_buffer_size()
+        )
 
 
 class StreamListener:

@@ -62,8 +62,9 @@ class Shard:
         except Error as error:
             session.replies[sequence] = error
             raise
+        apply = self._transitions.apply
         for record in records:
-            self.apply(now_ms, record)
+            apply(now_ms, record)
         reply = session.replies[sequence] = self._rules.reply_to(records[-1])
         return records, reply
 

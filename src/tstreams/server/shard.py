@@ -229,7 +229,8 @@ class Shard:
     ) -> object:
         """A request that changes something, with the item batches that came with it: one of so many
         `items`, or those that a commit has `brought`."""
-        self.check_usable()
+        if self.failed is not None:
+            self.check_usable()
         adds = batches or type(message) in _ADDING
         if self.full is not None and adds and self._is_new(message):
             raise wire_error(Unavailable(self.full))

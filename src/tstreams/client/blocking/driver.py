@@ -112,7 +112,8 @@ class Driver:
             self._wire.wait(gate, _TIMEOUT_NONE if target.timeout_s is None else target.timeout_s)
         finally:
             for ticket in target.tickets:
-                ticket.drop_callback(wake)
+                if not ticket.ended:
+                    ticket.drop_callback(wake)
 
     def _keep_alive(self) -> None:
         beaten_at = time.monotonic()
