@@ -120,8 +120,9 @@ def test_a_micro_batch_appears_at_once(pipe: Pipe, ts: Client, make: Make) -> No
     df = pipe.stream(source, maxTransactionsPerTrigger=20, minPartitions=2)
     with watching(pipe, sink) as seen:
         pipe.run(df.select("item"), sink)
-    assert [len(it) for it in seen][-1] == 300
-    assert {len(it) for it in seen} <= {0, 100, 200, 300}
+    sizes = [sum(it.values()) for it in seen]
+    assert sizes[-1] == 300
+    assert set(sizes) <= {0, 100, 200, 300}
 
 
 def test_an_overwrite_is_seen_whole_or_not_at_all(
@@ -131,24 +132,25 @@ def test_an_overwrite_is_seen_whole_or_not_at_all(
     fill(ts, stream, 20)
     new = [b"new %d" % n for n in range(400)]
     rows = spark.range(0, 400, 1, 4).selectExpr("concat('new ', id) as item", "0 as partition")
-    with watching(pipe, ts.stream(stream).id) as seen:
+    with watching(pipe, stream) as seen:
         pipe.write(rows, stream, "overwrite", maxTransactionBytes=1)
     assert sorted(pipe.items(stream)) == sorted(new)
     old, whole = seen[0], seen[-1]
     assert len(old) == 20
-    assert not set(old) & set(whole)
+    assert not old.keys() & whole.keys()
     assert all(it in (old, whole) for it in seen)
 
 
 class watching:  # noqa: N801
-    """The transactions that one request sees in a stream again and again while something is done to it, and at
-    the end. Not a scan: that asks several times, and what it was about to read may be gone by then."""
+    """The transactions that one request sees in a stream, with their numbers of items, again and again while
+    something is done to it, and at the end. Not a scan: that asks several times, and what it was about to
+    read may be gone by then."""
 
-    def __init__(self, pipe: Pipe, stream_id: int) -> None:
+    def __init__(self, pipe: Pipe, stream: str) -> None:
         self._url = pipe.url
-        self._fetch = encode(Fetch(stream_id, [Want(0, 0)], FETCH_BYTES_MAX, 0))
+        self._fetch = encode(Fetch(pipe.ts.stream(stream).id, [Want(0, 0)], FETCH_BYTES_MAX, 0))
         self._ended = threading.Event()
-        self._seen: list[list[int]] = []
+        self._seen: list[dict[int, int]] = []
         self._thread = threading.Thread(target=self._watch)
 
     def _watch(self) -> None:
@@ -157,14 +159,15 @@ class watching:  # noqa: N801
                 ended = self._ended.is_set()
                 found = decode_reply(wire.call_parts("0:Fetch", self._fetch)[0])
                 assert isinstance(found, Fetched)
-                self._seen.append([it.id for it in found.transactions])
+                self._seen.append({it.id: it.items for it in found.transactions})
                 if ended:
                     return
                 time.sleep(0.002)
 
-    def __enter__(self) -> list[list[int]]:
+    def __enter__(self) -> list[dict[int, int]]:
         self._thread.start()
         while not self._seen:
+            assert self._thread.is_alive(), "the watch failed"
             time.sleep(0.002)
         return self._seen
 
