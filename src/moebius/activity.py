@@ -164,10 +164,13 @@ class Activity:
 
     def emit_now(self, parts: Parts) -> bool:
         """Send one response of many at once, if there is room for it. Whether it was sent."""
-        link = self._peer.link
-        if self.ended or self.credit is None or self.credit <= 0 or link.blocked or self.key <= 0:
+        peer, credit = self._peer, self.credit
+        link = peer.link
+        if self.ended or credit is None or credit <= 0 or link.blocked or self.key <= 0:
             return False
-        self._send_item(parts)
+        self.credit = credit - peer.check_size(parts) - ITEM_OVERHEAD_BYTES
+        peer.counts.items += 1
+        link.send(Item(self.key), parts)
         link.flush()
         return True
 

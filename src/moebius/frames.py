@@ -103,27 +103,9 @@ class FrameDecoder:
         """Take `count` bytes that were written to `buffer()`."""
         if self.error is not None:
             return []
-        large = self._large
-        if large is None:
-            return self._scan(self._shared[:count].tobytes())
-        self._filled += count
-        if self._filled < len(large):
-            return []
-        if self._filled < self._total:
-            self._large = whole = memoryview(bytearray(self._total))
-            whole[: self._filled] = large
-            return []
-        self._large = None
-        self.partial = False
-        frames: list[tuple[bytes, Parts]] = []
-        try:
-            body, header_bytes, part_count = _unpack_from(large)
-            frames.append(_cut(large.toreadonly(), 0, body, header_bytes, part_count))
-        except Error as error:
-            self.error = error
-        return frames
-
-    def _scan(self, data: bytes) -> list[tuple[bytes, Parts]]:
+        if self._large is not None:
+            return self._advance_large(self._large, count)
+        data = self._shared[:count].tobytes()
         if self.partial:
             data = self._tail + data
             self._tail = b""
@@ -168,6 +150,24 @@ class FrameDecoder:
             at = end
         if at < size:
             self._keep(data, at)
+        return frames
+
+    def _advance_large(self, large: memoryview, count: int) -> list[tuple[bytes, Parts]]:
+        self._filled += count
+        if self._filled < len(large):
+            return []
+        if self._filled < self._total:
+            self._large = whole = memoryview(bytearray(self._total))
+            whole[: self._filled] = large
+            return []
+        self._large = None
+        self.partial = False
+        frames: list[tuple[bytes, Parts]] = []
+        try:
+            body, header_bytes, part_count = _unpack_from(large)
+            frames.append(_cut(large.toreadonly(), 0, body, header_bytes, part_count))
+        except Error as error:
+            self.error = error
         return frames
 
     def _keep(self, data: bytes, at: int) -> None:

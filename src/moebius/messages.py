@@ -158,11 +158,16 @@ DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode` and `decode_json` raise for bytes that are no header."""
 
 
+_BYTES = frozenset({bytes})
+
+
 def as_parts(payload: Payload) -> Parts:
     """The parts of what a user gave us; `TypeError` if it is not bytes-like."""
     if type(payload) is bytes:  # by far the most frequent
         return (payload,)
-    if isinstance(payload, tuple | list):
+    if isinstance(payload, (tuple, list)):
+        if type(payload) is tuple and set(map(type, payload)) <= _BYTES:
+            return payload
         return tuple([part if type(part) is bytes else _as_buffer(part) for part in payload])
     return (_as_buffer(payload),)
 

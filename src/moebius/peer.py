@@ -190,12 +190,12 @@ class Peer:
 
     def received(self, header: Header, parts: Parts) -> None:
         """A message came."""
-        if not self._ready:
-            self._gate(header, parts)
-        elif type(header) is Call:
+        if type(header) is Call and self._ready:
             self._on_call(header, parts)
-        else:
+        elif self._ready:
             self._on_control(header, parts)
+        else:
+            self._gate(header, parts)
 
     def malformed(self, error: Error) -> None:
         """What came is no message."""
@@ -274,9 +274,7 @@ class Peer:
     def postpone(self, request: Request) -> None:
         """A handler will answer later, unless it has done so already."""
         if request.unanswered:
-            size = 0
-            for part in request.parts:
-                size += len(part)
+            size = sum(map(len, request.parts))
             request.postponed_bytes = size
             self.later += 1
             self.later_bytes += size

@@ -29,7 +29,7 @@ taken in order and answered together, without a task for each."""
 class Request:
     """One request: its payload, who sent it, and how much time is left for it."""
 
-    __slots__ = ("_call", "_open", "client", "expires_at", "parts", "postponed_bytes")
+    __slots__ = ("_call", "client", "expires_at", "id", "parts", "postponed_bytes", "unanswered")
 
     def __init__(self, client: Peer, call: Call, parts: Parts) -> None:
         self.client = client
@@ -39,14 +39,12 @@ class Request:
         self.expires_at = time.monotonic() + call.deadline_ms / 1000 if call.deadline_ms else None
         """When the caller stops waiting, on the clock of `time.monotonic`; None if it never does."""
         self._call = call
-        self._open = True
+        self.id = call.id
+        """The caller's number for this request; 0 if it wants no response."""
+        self.unanswered = True
+        """Whether `answer` or `fail` is still to be called, if the handler returned `LATER`."""
         self.postponed_bytes = -1
         """Its size, once its answer was put off; -1 before."""
-
-    @property
-    def id(self) -> int:
-        """The caller's number for this request; 0 if it wants no response."""
-        return self._call.id
 
     @property
     def command(self) -> str:
@@ -100,15 +98,10 @@ class Request:
         self._close()
         self.client.failed(self, error)
 
-    @property
-    def unanswered(self) -> bool:
-        """Whether `answer` or `fail` is still to be called."""
-        return self._open
-
     def _close(self) -> None:
-        if not self._open:
+        if not self.unanswered:
             raise Closed(f"{self!r} has been answered already")
-        self._open = False
+        self.unanswered = False
         self.client.no_longer_later(self)
 
     def __repr__(self) -> str:

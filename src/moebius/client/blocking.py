@@ -133,7 +133,9 @@ class Client:
         """Like `call`, with the response's parts as they came: large ones are views, not copies."""
         self._io.check_caller()
         sink = _WaiterSink()
-        pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
+        pending = self.begin(
+            sink, command, as_parts(payload), timeout=timeout, repeat=repeat, strategy=strategy
+        )
         try:
             self.wait(sink.gate)
             return sink.result()
@@ -155,7 +157,9 @@ class Client:
         Requests of one thread leave in the order in which they were submitted.
         """
         sink = _FutureSink()
-        pending = self._begin(sink, command, as_parts(payload), timeout, strategy, repeat)
+        pending = self.begin(
+            sink, command, as_parts(payload), timeout=timeout, repeat=repeat, strategy=strategy
+        )
         self.go_on()
 
         def cancel(future: Future[Parts]) -> None:
@@ -181,8 +185,8 @@ class Client:
         """
         window = window_bytes if window_bytes is not None else self._limits.stream_window_bytes
         sink = _StreamSink()
-        pending = self._begin(
-            sink, command, as_parts(payload), timeout, strategy, False, credit=window
+        pending = self.begin(
+            sink, command, as_parts(payload), timeout=timeout, credit=window, strategy=strategy
         )
         return Stream(self, pending, sink, window)
 
@@ -190,7 +194,7 @@ class Client:
         """Send a request that wants no response. Returns when it is on its way."""
         self._io.check_caller()
         sink = _WaiterSink()
-        self._begin(sink, command, as_parts(payload), timeout, None, False, one_way=True)
+        self.begin(sink, command, as_parts(payload), timeout=timeout, one_way=True)
         self.wait(sink.gate)
         sink.result()
 
@@ -204,6 +208,7 @@ class Client:
         repeat: bool = False,
         one_way: bool = False,
         credit: int | None = None,
+        strategy: Strategy | None = None,
     ) -> Pending:
         """Send a request whose responses go to a sink of yours: for what is built on top of a client.
 
@@ -211,7 +216,22 @@ class Client:
         order in which they were begun. `parts` must not change until the sink has heard the end.
         With `credit` the server sends so many bytes of a streaming response, and more as you `grant`.
         """
-        return self._begin(sink, command, parts, timeout, None, repeat, credit, one_way)
+        if self._io.pid != process.pid:
+            raise Closed("this client was made before a fork: make a new one in the child process")
+        pending = Pending(
+            sink,
+            command,
+            parts,
+            timeout_s=self._timeout_s if timeout == -1 else timeout,
+            credit=credit,
+            strategy=None if strategy is None else strategy.value,
+            repeat=repeat,
+            one_way=one_way,
+        )
+        with self._order:
+            if self._behind or not self._exchange.try_begin(pending):
+                self._post_in_order(lambda: self._exchange.begin(pending))
+        return pending
 
     def grant(self, pending: Pending, credit_bytes: int) -> None:
         """There is room for so much more of a streaming response that was begun with `credit`."""
@@ -252,34 +272,6 @@ class Client:
     def statistics(self) -> ClientStatistics:
         """What this client is doing and has done."""
         return self._connection.statistics()
-
-    def _begin(
-        self,
-        sink: Sink,
-        command: str,
-        parts: Parts,
-        timeout: float | None,
-        strategy: Strategy | None,
-        repeat: bool,
-        credit: int | None = None,
-        one_way: bool = False,
-    ) -> Pending:
-        if self._io.pid != process.pid:
-            raise Closed("this client was made before a fork: make a new one in the child process")
-        pending = Pending(
-            sink,
-            command,
-            parts,
-            timeout_s=self._timeout_s if timeout == -1 else timeout,
-            credit=credit,
-            strategy=None if strategy is None else strategy.value,
-            repeat=repeat,
-            one_way=one_way,
-        )
-        with self._order:
-            if self._behind or self._exchange.busy or not self._exchange.try_begin(pending):
-                self._post_in_order(lambda: self._exchange.begin(pending))
-        return pending
 
     def _post(self, action: Callable[[], None]) -> None:
         """Do this on the I/O thread; many actions share one wake-up."""

@@ -237,22 +237,28 @@ class Exchange:
         Only a request that is alone is sent like this: of many, the loop's thread sends several at once,
         which costs less in all.
         """
+        if self._sent:
+            return False
+        parts = pending.parts
         with self._lock:
             link = self._link
             if (
                 link is None
+                or link.blocked
                 or self._closed is not None
                 or self._sent
                 or self._waiting_live
+                or self._inflight_max <= 0
                 or pending.one_way
-                or not self._has_room()
-                or sum(map(len, pending.parts)) > self._payload_bytes_max
-                or len(pending.parts) > self._limits.parts_max
+                or sum(map(len, parts)) > self._payload_bytes_max
+                or len(parts) > self._limits.parts_max
                 or len(pending.command) > self._limits.command_chars_max
             ):
                 return False
-            self._register(pending)
-            if not link.send_now(self._call(pending), pending.parts):
+            self._last_id += 1
+            pending.id = self._last_id
+            self._sent[pending.id] = pending
+            if not link.send_now(self._call(pending), parts):
                 del self._sent[pending.id]
                 pending.id = NO_RESPONSE
                 return False
@@ -298,14 +304,15 @@ class Exchange:
 
     def received(self, header: Header, parts: Parts) -> None:
         """A message came."""
+        if type(header) is Item:
+            self.items += 1
+            pending = self._sent.get(header.id)
+            if pending is not None:
+                pending.sink.item(parts)
+            return
         match header:
             case Reply():
                 self._finish(header.id, parts)
-            case Item():
-                self.items += 1
-                pending = self._sent.get(header.id)
-                if pending is not None:
-                    pending.sink.item(parts)
             case End():
                 self._finish(header.id, None)
             case Failure():

@@ -162,9 +162,10 @@ class SharedLoop:
             self._waiting += 1
             is_alone = self._waiting == 1
         begun_at = time.monotonic()
+        has_left = False
         try:
             if is_alone and self._borrow(connection, begun_at):
-                if self._read(connection, gate, timeout_s):
+                if has_left := self._read(connection, gate, timeout_s):
                     return True
                 if timeout_s != FOR_EVER:
                     timeout_s = max(0.0, begun_at + timeout_s - time.monotonic())
@@ -172,11 +173,15 @@ class SharedLoop:
                 self.go_on()
             return gate.acquire(timeout=timeout_s)
         finally:
-            with self._guard:
-                self._waiting -= 1
-                self._waited_at = time.monotonic()
-                if not is_alone:
-                    self._crowded_until = self._waited_at + _CROWDED_S
+            if not has_left:
+                with self._guard:
+                    self._leave()
+                    if not is_alone:
+                        self._crowded_until = self._waited_at + _CROWDED_S
+
+    def _leave(self) -> None:
+        self._waiting -= 1
+        self._waited_at = time.monotonic()
 
     def crowd(self) -> contextlib.AbstractContextManager[None]:
         """Within it a thread waits for something that only the loop's thread can bring."""
@@ -240,7 +245,8 @@ class SharedLoop:
                     self._needed = True  # others have waited long enough
 
     def _read(self, connection: Connection, gate: threading.Lock, timeout_s: float) -> bool:
-        """Read until the lock is released, as long as messages come quickly. Whether it was released."""
+        """Read until the lock is released, as long as messages come quickly. Whether it was released: then
+        this thread waits no more."""
         link = connection.link
         still_s = _STILL_S if timeout_s == FOR_EVER else min(_STILL_S, timeout_s)
         is_done = False
@@ -257,11 +263,13 @@ class SharedLoop:
                     self._borrower = None
                 is_done = gate.acquire(blocking=False)
         finally:
-            self._give_back(keep=is_done and goes_well and connection.exchange.is_quiet)
+            self._give_back(is_done, is_done and goes_well and connection.exchange.is_quiet)
         return is_done
 
-    def _give_back(self, *, keep: bool) -> None:
+    def _give_back(self, is_done: bool, keep: bool) -> None:
         with self._guard:
+            if is_done:
+                self._leave()
             if keep and not self._needed:
                 self._mode = _FREE
                 return

@@ -72,11 +72,12 @@ READER = "reader"
 
 
 class Rules:
-    """Decides on requests. Nothing here changes the state."""
+    """Decides on requests: `by_type` has what to call for each kind of them, with the time and the number of
+    items that came along. It gives the record, or raises the typed error. Nothing here changes the state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_type: dict[type, Callable[[int, Any, int], AnyRecord]] = {
+        self.by_type: dict[type, Callable[[int, Any, int], AnyRecord]] = {
             CreateStream: self._create_stream,
             AlterStream: self._alter_stream,
             DeleteStream: self._delete_stream,
@@ -92,11 +93,7 @@ class Rules:
 
     def register(self, kind: type[Change], decide: Callable[[int, Any, int], AnyRecord]) -> None:
         """Let requests of a kind be decided on elsewhere."""
-        self._by_type[kind] = decide
-
-    def decide(self, now_ms: int, request: Change, items: int) -> AnyRecord:
-        """The record that a request leads to; the typed error if it is refused."""
-        return self._by_type[type(request)](now_ms, request, items)
+        self.by_type[kind] = decide
 
     def decide_commit(
         self, now_ms: int, request: Commit, counts: Sequence[int]
@@ -367,7 +364,9 @@ class Rules:
             )
 
     def _producer(self, agent_id: int, partition: int) -> Agent:
-        agent = self.agent(agent_id)
+        agent = self._state.agent(agent_id)
+        if agent is None:
+            raise fenced(agent_id)
         if agent.kind != PRODUCER:
             raise BadRequest(f"{agent.name!r} is a {agent.kind}, and does not write")
         self._check_partition(agent.stream, partition)

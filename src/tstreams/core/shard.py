@@ -31,6 +31,8 @@ class Shard:
         self._rules = Rules(self.state)
         Staging(self.state, self._rules)
         self._transitions = Transitions(self.state)
+        self._decide = self._rules.by_type
+        self._apply = self._transitions.by_type
         self._sessions_due_ms = 0
 
     def handle(
@@ -58,19 +60,18 @@ class Shard:
                 assert isinstance(request, Commit)
                 records = self._rules.decide_commit(now_ms, request, brought)
             else:
-                records = (self._rules.decide(now_ms, request, items),)
+                records = (self._decide[type(request)](now_ms, request, items),)
         except Error as error:
             session.replies[sequence] = error
             raise
-        apply = self._transitions.apply
         for record in records:
-            apply(now_ms, record)
+            self._apply[type(record)](now_ms, record)
         reply = session.replies[sequence] = self._rules.reply_to(records[-1])
         return records, reply
 
     def apply(self, now_ms: int, record: AnyRecord) -> None:
         """Let a record take effect: one just decided on, or one read from the log."""
-        self._transitions.apply(now_ms, record)
+        self._apply[type(record)](now_ms, record)
 
     def replay(self, now_ms: int, record: AnyRecord) -> None:
         """A record from the log, after a restart: its request must not take effect again."""
@@ -118,15 +119,10 @@ class Shard:
         session.expires_at_ms = now_ms + SESSION_TTL_MS
         if acked > session.acked:
             session.acked = acked
-            _forget_replies(session)
+            replies = session.replies  # in the order of their numbers; the client has some of them
+            while replies and (first := next(iter(replies))) <= acked:
+                del replies[first]
         return session
-
-
-def _forget_replies(session: Session) -> None:
-    """Drop the answers that the client has. They are in the order of their numbers."""
-    replies, acked = session.replies, session.acked
-    while replies and (first := next(iter(replies))) <= acked:
-        del replies[first]
 
 
 def _repeated(session: Session, sequence: int) -> Reply:

@@ -82,11 +82,11 @@ class State:
 
     def stream(self, stream_id: int) -> StreamState:
         """A stream by its number; `NotFound` if it has been deleted."""
-        if stream_id not in self._streams:
-            found = self._facts.stream(stream_id)
-            if found is not None:
-                self.remember_stream(found)
         stream = self._streams.get(stream_id)
+        if stream is None and stream_id not in self._streams:
+            stream = self._facts.stream(stream_id)
+            if stream is not None:
+                self.remember_stream(stream)
         if stream is None:
             raise NotFound("the stream has been deleted")
         return stream
@@ -103,8 +103,8 @@ class State:
 
     def agent(self, agent_id: int) -> Agent | None:
         """An agent, if it holds its name."""
-        if agent_id in self._agents:
-            return self._agents[agent_id]
+        if (agent := self._agents.get(agent_id)) is not None or agent_id in self._agents:
+            return agent
         agent = self._facts.agent(agent_id)
         if agent is not None:  # numbers that nobody has must not fill the cache
             self._agents[agent_id] = agent

@@ -11,7 +11,6 @@ from .facts import Agent, OpenTransactionState, Session, StreamState
 from .records import (
     AgentBegun,
     AgentEnded,
-    AnyRecord,
     Committed,
     Ended,
     Filled,
@@ -35,11 +34,11 @@ WHOLE_STREAM = -1
 
 
 class Transitions:
-    """Applies records to a state."""
+    """Applies records to a state: `by_type` has what to call for each kind of them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_type: dict[type, Callable[[int, Any], None]] = {
+        self.by_type: dict[type, Callable[[int, Any], None]] = {
             SessionBegun: self._session_begun,
             SessionsEnded: self._sessions_ended,
             StreamCreated: self._stream_created,
@@ -58,10 +57,6 @@ class Transitions:
             Staged: self._staged,
             StepCommitted: self._step_committed,
         }
-
-    def apply(self, now_ms: int, record: AnyRecord) -> None:
-        """Let a record take effect."""
-        self._by_type[type(record)](now_ms, record)
 
     def _session_begun(self, now_ms: int, record: SessionBegun) -> None:
         self._count(record.session)
@@ -144,10 +139,12 @@ class Transitions:
         self._state.place(transaction)
 
     def _instant_made(self, now_ms: int, record: InstantMade) -> None:
-        self._give_out(record.transaction)
-        self._state.stirred.add((record.stream, record.partition))
+        state = self._state
+        assert record.transaction > state.last_id, "ids only rise"
+        state.last_id = record.transaction
+        state.stirred.add((record.stream, record.partition))
         for position in record.positions:
-            self._state.move(*position)
+            state.move(*position)
 
     def _committed(self, now_ms: int, record: Committed) -> None:
         self._release(record.transactions, InvalidState)

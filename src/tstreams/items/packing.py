@@ -27,6 +27,8 @@ def pack(items: Iterable[Buffer], codec: Codec = Codec.NONE) -> bytes:
     takes: `pack_many` makes several.
     """
     parts = items if isinstance(items, (list, tuple)) else list(items)
+    if len(parts) == 1 and type(parts[0]) is bytes:
+        return _pack_one(parts[0], codec, FRAME_BYTES_MAX)
     if not parts:
         raise BadRequest("a batch holds at least one item")
     return _pack(parts, codec, FRAME_BYTES_MAX)

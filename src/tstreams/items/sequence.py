@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _OFFSET = Struct("<i")
+_BYTES = Kind.BYTES
 
 
 class Items(Sequence[bytes]):
@@ -45,7 +46,7 @@ class Items(Sequence[bytes]):
 
     def _check(self) -> None:
         """The first and the last offset; those between them when they are used."""
-        if self._kind is Kind.BYTES:
+        if self._kind is _BYTES:
             last = 4 * self._count
             if len(self._body) < last + 4:
                 raise Corrupt(f"a batch of {self._count} items is too short for their offsets")
@@ -73,7 +74,7 @@ class Items(Sequence[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         count = self._count
-        if count == 1 and self._kind is Kind.BYTES:
+        if count == 1 and self._kind is _BYTES:
             return iter((bytes(self._body[8:]),))
         offsets, data = self._columns()
         width = offsets[1]
@@ -96,6 +97,8 @@ class Items(Sequence[bytes]):
         at = index + self._count if index < 0 else index
         if not 0 <= at < self._count:
             raise IndexError(f"item {index} of {self._count}")
+        if self._count == 1 and self._kind is _BYTES:
+            return bytes(self._body[8:])  # both offsets have been looked at
         offsets, data = self._columns()
         start, end = offsets[at], offsets[at + 1]
         if not 0 <= start <= end <= len(data):
@@ -130,7 +133,7 @@ class Items(Sequence[bytes]):
 
     def _columns(self) -> tuple[Any, memoryview]:
         """The offsets, in the byte order of this machine, and the data."""
-        if self._kind is not Kind.BYTES:
+        if self._kind is not _BYTES:
             raise BadRequest("a batch with a schema has rows, not items: read it with to_arrow()")
         start = 4 * (self._count + 1)
         offsets = self._body[:start].cast("i")

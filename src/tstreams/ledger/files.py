@@ -71,7 +71,10 @@ class RealFile:
         """Write all of it, in as few calls as it takes."""
         total = sum(map(len, buffers))
         if total < _JOIN_BELOW_BYTES:
-            self._write_all(memoryview(b"".join(buffers)), offset)
+            data = b"".join(buffers)
+            written = os.pwrite(self._descriptor, data, offset)
+            if written < total:
+                self._write_all(memoryview(data)[written:], offset + written)
             return total
         at = offset
         for first in range(0, len(buffers), _BUFFERS_PER_WRITE):

@@ -97,10 +97,9 @@ def encode_group(
     body = at - offset - GROUP_OVERHEAD_BYTES
     checksum = crc32c(_PLACE.pack(ledger_id, offset, body, len(records)))
     buffers[0] = _GROUP.pack(GROUP_MAGIC, checksum, body, len(records))
-    end = sectors_up(at)
-    if end > at:
-        buffers.append(_ZEROS[: end - at])
-    return buffers, offsets, end
+    if left := -at % SECTOR_BYTES:
+        buffers.append(_ZEROS[:left])
+    return buffers, offsets, at + left
 
 
 def group_at(ledger_id: int, offset: int, data: Buffer, at: int = 0) -> tuple[int, int] | None:

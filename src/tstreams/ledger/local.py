@@ -205,7 +205,9 @@ class LocalLog:
 
     def append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         """Write the records as one group, and sync."""
-        file = self._check_writable()
+        file = self._current if self._failed is None else None
+        if file is None:
+            file = self._check_writable()
         current = self._list[-1]
         if self._is_full(current, now_ms):
             self.roll(now_ms)
@@ -226,6 +228,8 @@ class LocalLog:
         current.size = end
         self._written_at_ms = now_ms
         self._groups += 1
+        if len(offsets) == 1:
+            return [position_of(ledger_id, offsets[0])]
         return [position_of(ledger_id, offset) for offset in offsets]
 
     def sync(self) -> None:

@@ -92,12 +92,12 @@ class Handlers:
         return lambda request: shard.change(request, read(request))
 
     def _change_with_items(self, kind: type[Change]) -> Callable[[Request], object]:
-        read, shard = decoder(kind, 2), self._shard
+        read, change = decoder(kind, 2), self._shard.change
 
         def handle(request: Request) -> object:
             message = read(request)
             batch = request.parts[1]
-            return shard.change(request, message, _count(batch), (batch,))
+            return change(request, message, _count(batch), (batch,))
 
         return handle
 

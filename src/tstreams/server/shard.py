@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
 from moebius import LATER, Request
@@ -57,6 +58,8 @@ its receiver, which then has the processor. Of many, the writer should not have 
 
 _DONE = encode(Done())
 
+_ENCODED = itemgetter(1)
+
 _INDEX_BYTES_PER_RECORD = 150
 _FLUSH_BYTES_MIN = 256 * KIB
 """What a flush of the index takes of the disk, at most: some for each record, and some at all."""
@@ -67,10 +70,6 @@ _REPLAY_RECORDS = 10_000
 
 Schedule = Callable[[Callable[[], None]], object]
 """How the end of a turn is asked for."""
-
-
-def _at_the_end_of_the_turn(callback: Callable[[], None]) -> object:
-    return asyncio.get_running_loop().call_soon(callback)
 
 
 def system_clock() -> int:
@@ -119,7 +118,7 @@ class Shard:
         self._touched: dict[int, Session] = {}
         self.records_replayed = 0
         self.records_since_flush = 0
-        self._schedule = schedule or _at_the_end_of_the_turn
+        self._schedule = schedule or asyncio.get_running_loop().call_soon
         self._open()
 
     # Opening, and recovery.
@@ -384,9 +383,10 @@ class Shard:
         pending_bytes: int,
         touched: dict[int, Session],
     ) -> None:
-        if pending_bytes and not self.room.fits(pending_bytes + self._unflushed_bytes()):
+        unflushed_bytes = self.records_since_flush * _INDEX_BYTES_PER_RECORD
+        if pending_bytes and not self.room.fits(pending_bytes + unflushed_bytes):
             raise DiskFull(self.room.text())
-        positions = self.log.append([record for _, record, _ in pending], self.clock())
+        positions = self.log.append(list(map(_ENCODED, pending)), self.clock())
         if 0 < self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
             self._push(pending)
         entries = []
@@ -437,10 +437,8 @@ class Shard:
 
     def can_flush(self) -> bool:
         """Whether there is room for what the index holds in memory."""
-        return self.room.has(self._unflushed_bytes() + _FLUSH_BYTES_MIN)
-
-    def _unflushed_bytes(self) -> int:
-        return self.records_since_flush * _INDEX_BYTES_PER_RECORD
+        unflushed_bytes = self.records_since_flush * _INDEX_BYTES_PER_RECORD
+        return self.room.has(unflushed_bytes + _FLUSH_BYTES_MIN)
 
     def note_full(self, text: str) -> None:
         """There is no room: refuse what adds to it."""

@@ -196,11 +196,10 @@ class Subscriptions:
             if len(some) > FETCH_TRANSACTIONS_MAX or not is_clear:
                 continue
             answer = pack_fresh(some)
-            told = [
-                subscription.push(partition, first_id, last_id, answer)
-                for subscription in list(self._by_stream[stream_id])
-            ]
-            if all(told):
+            everyone = True
+            for subscription in list(self._by_stream[stream_id]):
+                everyone &= subscription.push(partition, first_id, last_id, answer)
+            if everyone:
                 self._told.add((stream_id, partition))
 
     def wake(self) -> None:

@@ -176,7 +176,7 @@ class Visible:
 
     def is_clear(self, stream_id: int, partition: int) -> bool:
         """Whether nothing is open in a partition, so that what is made there is visible at once."""
-        return self._core.state.frontier(stream_id, partition) is None
+        return (stream_id, partition) not in self._core.state.heads
 
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:
@@ -196,12 +196,15 @@ class Visible:
 
 def pack_fresh(made: list[tuple[InstantMade, Buffer]]) -> tuple[Buffer, ...]:
     """An answer with whole transactions that have just been made."""
+    if len(made) == 1:
+        ((it, batch),) = made
+        only = FetchedTransaction(it.partition, it.transaction, it.count, 1, 0, [len(batch)])
+        return (encode(Fetched([only])), batch)
     listed = [
         FetchedTransaction(it.partition, it.transaction, it.count, 1, 0, [len(batch)])
         for it, batch in made
     ]
-    blob = made[0][1] if len(made) == 1 else b"".join([batch for _, batch in made])
-    return (encode(Fetched(listed)), blob)
+    return (encode(Fetched(listed)), b"".join([batch for _, batch in made]))
 
 
 def _measure(

@@ -69,7 +69,7 @@ class ReadTransaction:
         """All its items, in memory. Kept: the second time it costs nothing."""
         if self._loaded is None:
             delivery = self._delivery
-            if delivery.entry.batches == 1 and delivery.is_whole:
+            if delivery.entry.batches == 1 == len(delivery.entry.sizes):
                 self._loaded = Items(delivery.data)
             else:
                 groups = []

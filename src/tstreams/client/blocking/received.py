@@ -62,7 +62,7 @@ class ReadTransaction:
         """Its items. `Corrupt` if their bytes are not what was written."""
         if self._items is None:
             delivery = self._delivery
-            if delivery.entry.batches == 1 and delivery.is_whole:
+            if delivery.entry.batches == 1 == len(delivery.entry.sizes):
                 self._items = Items(delivery.data)
             else:
                 self._items = LongItems(delivery.entry.items, lambda: read(self._batches()))

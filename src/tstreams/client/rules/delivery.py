@@ -49,11 +49,6 @@ class Delivery:
         self.id = entry.id
         self.data = data
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all batches are here."""
-        return len(self.entry.sizes) == self.entry.batches
-
     def batches(self) -> Iterator[Buffer]:
         """The batches that are here."""
         return cut(self.data, self.entry.sizes)
@@ -106,9 +101,12 @@ def unpack_parts(source: Source, parts: Parts) -> list[Delivery]:
 
 def _cut_out(source: Source, fetched: Fetched, parts: Parts) -> list[Delivery]:
     data = memoryview(parts[1]) if len(parts) > 1 else memoryview(b"")
+    entries = fetched.transactions
+    if len(entries) == 1 and sum(entries[0].sizes) == len(data):  # most have one
+        return [Delivery(source, entries[0], data)]
     found = []
     at = 0
-    for entry in fetched.transactions:
+    for entry in entries:
         end = at + sum(entry.sizes)
         found.append(Delivery(source, entry, data[at:end]))
         at = end

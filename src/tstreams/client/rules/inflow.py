@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import moebius
@@ -72,7 +72,8 @@ class Inflow:
         self._source = source
         self._agent = agent
         self._on_event = on_event
-        self._feed: Feed | None = None
+        self.feed: Feed | None = None
+        """What comes, if there is a subscription."""
         self._owed = 0
         self._pause_s = 0.0
         self.held = 0
@@ -80,11 +81,6 @@ class Inflow:
         """When the next subscription should be begun, if there is none."""
 
     # Asking.
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a subscription."""
-        return self._feed is not None
 
     def begin(self, wants: list[Want]) -> None:
         """Ask for all that comes, in place of what was asked for before."""
@@ -95,11 +91,11 @@ class Inflow:
         feed = Feed(self._on_event)
         credit = max(1, SUBSCRIBER_WINDOW_BYTES - self.held)
         feed.handle = link.subscribe(feed, message, shard=self._source.shard, credit=credit)
-        self._feed = feed
+        self.feed = feed
 
     def cancel(self) -> None:
         """Ask for nothing. What has arrived and was not taken is dropped."""
-        feed, self._feed = self._feed, None
+        feed, self.feed = self.feed, None
         if feed is not None and feed.failure is None:
             self._source.link.wire.cancel(feed.handle)
 
@@ -108,12 +104,13 @@ class Inflow:
     @property
     def has_news(self) -> bool:
         """Whether something came that was not taken."""
-        feed = self._feed
+        feed = self.feed
         return feed is not None and (bool(feed.arrived) or feed.failure is not None)
 
-    def receive(self) -> Iterator[tuple[Delivery, int]]:
+    def receive(self) -> list[tuple[Delivery, int]]:
         """All that has arrived, each with the credit that it takes until it is released."""
-        feed = self._feed
+        feed = self.feed
+        received: list[tuple[Delivery, int]] = []
         while feed is not None and feed.arrived:
             parts = feed.arrived.popleft()
             try:
@@ -122,20 +119,21 @@ class Inflow:
                 self._source.link.wire.cancel(feed.handle)
                 feed.arrived.clear()
                 feed.failure = Error(f"what the server sent cannot be read: {error}")
-                return
+                break
             used = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
             self.held += used
             self._pause_s = 0.0
             if len(found) == 1:
-                yield found[0], used
+                received.append((found[0], used))
                 continue
             share = (used - sum([len(it.data) for it in found])) // max(1, len(found))
             spread = 0
             for delivery in found:
                 cost = len(delivery.data) + share
                 spread += cost
-                yield delivery, cost
+                received.append((delivery, cost))
             self.release(used - spread)
+        return received
 
     def release(self, cost: int) -> None:
         """There is room for so much more."""
@@ -146,7 +144,7 @@ class Inflow:
 
     def grant(self) -> None:
         """Tell the server of the room."""
-        feed = self._feed
+        feed = self.feed
         if feed is not None and self._owed:
             self._source.link.wire.grant(feed.handle, self._owed)
             self._owed = 0
@@ -160,16 +158,16 @@ class Inflow:
         """Whether the server can send nothing more. If it only does not know of the room, it is told."""
         if self.held + self._owed >= SUBSCRIBER_WINDOW_BYTES:
             self.grant()
-        return self._feed is not None and self.held >= SUBSCRIBER_WINDOW_BYTES
+        return self.feed is not None and self.held >= SUBSCRIBER_WINDOW_BYTES
 
     # When it breaks.
 
     def failure(self) -> Error | None:
         """Why the subscription broke, if it is for good; else a new one is due, after a while."""
-        feed = self._feed
+        feed = self.feed
         if feed is None or feed.failure is None or feed.arrived:
             return None
-        self._feed = None
+        self.feed = None
         error = self._agent.session.named(feed.failure)
         if not isinstance(error, Unavailable):
             return error

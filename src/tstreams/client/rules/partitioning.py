@@ -60,6 +60,8 @@ class Partitioner:
 
     def pick(self, partition: int | None, key: Buffer | None) -> int:
         """A partition for one transaction."""
+        if key is None and type(partition) is int and partition in self._mine:
+            return partition
         if partition is not None:
             if key is not None:
                 raise BadRequest("name a partition or a key, not both")

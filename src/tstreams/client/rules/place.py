@@ -66,13 +66,6 @@ class Place:
         """Whether there is something to checkpoint."""
         return self.unsaved or self.next_id != self.rewind_id
 
-    def put(self, delivery: Delivery, cost: int) -> None:
-        """Queue what came next."""
-        if self.queue is _NOTHING:
-            self.queue = deque()
-        self.queue.append((delivery, cost))
-        self.fetch_id = delivery.id + 1
-
     def clear(self, fetch_id: int) -> int:
         """Forget what is queued; the credit that it took."""
         cost = sum(cost for _, cost in self.queue)
@@ -125,17 +118,27 @@ class Places:
     """
 
     def __init__(self, starts: list[Start]) -> None:
-        self._by_partition = {start[0]: Place(*start) for start in starts}
+        self.by_partition = {start[0]: Place(*start) for start in starts}
         self.line: deque[Place] = deque()
 
     def __iter__(self) -> Iterator[Place]:
-        return iter(self._by_partition.values())
+        return iter(self.by_partition.values())
 
     def __getitem__(self, partition: int) -> Place:
-        return self._by_partition[partition]
+        return self.by_partition[partition]
 
     def __contains__(self, partition: object) -> bool:
-        return partition in self._by_partition
+        return partition in self.by_partition
+
+    def put(self, place: Place, delivery: Delivery, cost: int) -> None:
+        """Queue what came next in a place, which has something for an engine then."""
+        if place.queue is _NOTHING:
+            place.queue = deque()
+        place.queue.append((delivery, cost))
+        place.fetch_id = delivery.id + 1
+        if place.at_hand is None and not place.ready:
+            place.ready = True
+            self.line.append(place)
 
     def line_up(self, place: Place) -> None:
         """Put a place at the end of the line, if it has something."""
@@ -194,4 +197,4 @@ class Places:
         return marks
 
     def _owns(self, place: Place) -> bool:
-        return self._by_partition.get(place.partition) is place
+        return self.by_partition.get(place.partition) is place

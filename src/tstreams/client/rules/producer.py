@@ -245,7 +245,7 @@ class Producer:
 
     def pack_instant(self, items: Any) -> bytes | Iterator[bytes]:
         """The batch of an instant transaction, or its batches if one does not take them all."""
-        if self.schema is not None or is_arrow(items):
+        if self.schema is not None or (type(items) is not list and is_arrow(items)):
             return self._pack_arrow(items)
         if type(items) is not list:
             if isinstance(items, str | bytes | bytearray | memoryview):

@@ -36,6 +36,10 @@ class Run(Enum):
     STOPPING = "stopping"
 
 
+_RUNNING = Run.RUNNING
+"""Bound once: looking up a member of an enum costs as much as a call."""
+
+
 class Subscriber:
     """Hands the transactions of a stream to engines.
 
@@ -81,7 +85,7 @@ class Subscriber:
         self.saving.leave()
         with self._lock:
             self._check_stopped()
-            self._run = Run.RUNNING
+            self._run = _RUNNING
             self._doom = self._fatal = None
             self._told = self._ended_by_itself = False
             self._alive, self._ended = self.engines, Ticket()
@@ -97,7 +101,7 @@ class Subscriber:
         """Hand out nothing more, and wait for the callbacks to return; an engine does not wait."""
         self._check_here()
         with self._lock:
-            if self._run is Run.RUNNING:
+            if self._run is _RUNNING:
                 self._finish()
             elif not self._ended_by_itself:
                 raise InvalidState(f"{self.agent.title} is {self._run.value}, it cannot be stopped")
@@ -108,7 +112,7 @@ class Subscriber:
     def wind_down(self) -> None:
         """Hand out nothing more, if it runs."""
         with self._lock:
-            if self._run is Run.RUNNING:
+            if self._run is _RUNNING:
                 self._finish()
         self._wake_all()
 
@@ -150,7 +154,7 @@ class Subscriber:
         """The next transaction, if one is here."""
         with self._lock:
             self._tend()
-            if self._run is not Run.RUNNING or not self._places.line:
+            if self._run is not _RUNNING or not self._places.line:
                 return None
             handling = self._hand_out()
         if self._places.line:
@@ -166,7 +170,7 @@ class Subscriber:
                 if self._fatal is not None and not self._told:
                     self._told = True
                     raise self._fatal
-                if self._run is not Run.RUNNING:
+                if self._run is not _RUNNING:
                     return None
                 self._relieve()
                 wait_s = self._retry_s()
@@ -174,7 +178,7 @@ class Subscriber:
             self._idle.append(ticket)
             try:
                 # Whoever brings news after this look wakes us; what came before it is seen here.
-                if not self._places.line and not self._inflow.has_news and self._run is Run.RUNNING:
+                if not self._places.line and not self._inflow.has_news and self._run is _RUNNING:
                     yield AnyOf((ticket,), wait_s)
             except BaseException:
                 if ticket.ended:
@@ -221,7 +225,7 @@ class Subscriber:
         """An engine calls no more, and neither should the others."""
         with self._lock:
             self._alive -= 1
-            if self._run is Run.RUNNING:  # it was interrupted
+            if self._run is _RUNNING:  # it was interrupted
                 self._ended_by_itself = True
                 self._finish()
             if is_last := not self._alive:
@@ -250,17 +254,19 @@ class Subscriber:
     def _tend(self) -> None:
         """Take in what has come, and ask for more where that has ended."""
         inflow = self._inflow
-        if self._run is not Run.RUNNING:
+        if self._run is not _RUNNING:
             return
-        if inflow.has_news:
+        feed = inflow.feed
+        if feed is not None and feed.arrived:
+            places = self._places
             for delivery, cost in inflow.receive():
-                place = self._places[delivery.entry.partition]
+                place = places.by_partition[delivery.entry.partition]
                 if place.failure is not None or place.lagging or delivery.id < place.fetch_id:
                     inflow.release(cost)
                     self._wasted += cost
                     continue
-                place.put(delivery, cost)
-                self._places.line_up(place)
+                places.put(place, delivery, cost)
+        if feed is not None and feed.failure is not None:
             self._doom = inflow.failure()
         if self._doom is not None:
             # Who is fenced stops at once; else what came before the end is still handed out.
@@ -269,7 +275,7 @@ class Subscriber:
             return
         if self._wasted > SUBSCRIBER_WINDOW_BYTES:
             self._stale = True
-        if self._stale or (not inflow.is_open and time.monotonic() >= inflow.begins_at):
+        if self._stale or (inflow.feed is None and time.monotonic() >= inflow.begins_at):
             self._subscribe()
 
     def _has_queued(self) -> bool:
@@ -288,7 +294,7 @@ class Subscriber:
     def _retry_s(self) -> float | None:
         """When to look again without having been woken."""
         begins_at = self._inflow.begins_at
-        if self._inflow.is_open or self._doom is not None or begins_at == float("inf"):
+        if self._inflow.feed is not None or self._doom is not None or begins_at == float("inf"):
             return None
         return max(0.0, begins_at - time.monotonic())
 
@@ -303,7 +309,7 @@ class Subscriber:
 
     def _end_by(self, error: Error) -> None:
         """It cannot go on."""
-        if self._run is Run.RUNNING:
+        if self._run is _RUNNING:
             self._fatal = error
             self._ended_by_itself = True
             self._finish()

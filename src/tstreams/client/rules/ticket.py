@@ -79,7 +79,13 @@ class Ticket:
 
     def end(self) -> None:
         """It is so far: for tickets that are no requests."""
-        self._end((), None)
+        with self._lock:
+            if self.ended:
+                return
+            self.ended = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
 
     def reply(self, kind: type[R]) -> R:
         """The answer, once there is one; the error, if it failed."""

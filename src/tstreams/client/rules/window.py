@@ -32,9 +32,14 @@ class Window:
     def enter(self, size: int) -> bool:
         """Take room if there is some."""
         with self._lock:
-            if self._waiting or not self._fits(size):
+            # `_fits` and `_take`, without the calls: this is done for each transaction.
+            requests, total = self.requests, self.bytes + size
+            if self._waiting or (
+                requests and (requests >= self._requests_max or total > self._bytes_max)
+            ):
                 return False
-            self._take(size)
+            self.bytes = total
+            self.requests = requests + 1
             return True
 
     def push_in(self, size: int) -> None:
