@@ -374,11 +374,20 @@ def test_replies_are_forgotten_when_they_were_acknowledged(client: Client) -> No
         client.ask(Instant, producer, 0, items=1)
     session = client.shard.state.sessions[client.session]
     assert len(session.replies) > 100
+    client.shard.keep_alive(client.now_ms, KeepAlive(client.session, 3))
+    assert min(session.replies) == 4
     client.shard.keep_alive(client.now_ms, KeepAlive(client.session, client.sequence - 10))
     assert len(session.replies) == 10
     old = Instant(client.session, 5, 0, producer, 0)
     with pytest.raises(InvalidState, match="acknowledged"):
         client.shard.handle(client.now_ms, old, 1)
+
+
+def test_an_acknowledgement_far_ahead_is_no_work(client: Client) -> None:
+    producer = client.agent()
+    client.ask(Instant, producer, 0, items=1)
+    client.shard.keep_alive(client.now_ms, KeepAlive(client.session, 2**60))
+    assert not client.shard.state.sessions[client.session].replies
 
 
 def test_a_session_that_is_silent_ends(client: Client) -> None:
