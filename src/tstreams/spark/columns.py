@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ..client.blocking.received import ReadTransaction
 from ..errors import BadRequest
+from ..items import Items
 from ..model import IDS_PER_MS
 
 ROWS_PER_BATCH = 10_000
@@ -88,9 +90,11 @@ class Columns:
     def __init__(self, layout: Layout, stream: str, partition: int) -> None:
         self._schema = layout.schema
         self._name = stream
+        self._typed = layout.typed
         self._ids: list[int] = []
         self._counts: list[int] = []
-        self._tables: list[pa.Table] = []
+        self._parts: list[Any] = []
+        """Of typed rows tables, else arrays of items."""
         self._rows = 0
         self._stream = _Constant(pa.scalar(stream, pa.string()))
         self._partition = _Constant(pa.scalar(partition, pa.int32()))
@@ -108,11 +112,14 @@ class Columns:
     def batches(self, transactions: Iterable[ReadTransaction]) -> Iterator[pa.RecordBatch]:
         """Record batches of about `ROWS_PER_BATCH` rows."""
         for transaction in transactions:
-            table = transaction.to_arrow()
+            if self._typed:
+                self._parts.append(transaction.to_arrow())
+            else:
+                self._parts += _item_arrays(transaction)
+            rows = len(transaction)
             self._ids.append(transaction.id)
-            self._counts.append(table.num_rows)
-            self._tables.append(table)
-            self._rows += table.num_rows
+            self._counts.append(rows)
+            self._rows += rows
             if self._rows >= ROWS_PER_BATCH:
                 yield from self._flush()
         yield from self._flush()
@@ -120,16 +127,23 @@ class Columns:
     def _flush(self) -> Iterator[pa.RecordBatch]:
         if not self._rows:
             return
-        table = pa.concat_tables(self._tables).combine_chunks()
-        columns = [self._column(it, table) for it in self._schema]
+        own = self._own_columns()
+        columns = [self._column(it, own) for it in self._schema]
         whole = pa.Table.from_arrays(columns, schema=self._schema)
-        self._ids, self._counts, self._tables, self._rows = [], [], [], 0
+        self._ids, self._counts, self._parts, self._rows = [], [], [], 0
         yield from whole.to_batches(max_chunksize=2 * ROWS_PER_BATCH)
 
-    def _column(self, wanted: pa.Field, table: pa.Table) -> pa.Array | pa.ChunkedArray:
-        names = table.schema.names
+    def _own_columns(self) -> pa.Table:
+        """What the stream has, in one piece, unless that would be more than an array can hold."""
+        if self._typed:
+            return pa.concat_tables(self._parts).combine_chunks()
+        column = pa.chunked_array(self._parts, pa.binary())
+        return pa.Table.from_arrays([column], schema=ITEM).combine_chunks()
+
+    def _column(self, wanted: pa.Field, own: pa.Table) -> pa.Array | pa.ChunkedArray:
+        names = own.schema.names
         if wanted.name in names:
-            return _as_type(table.column(wanted.name), wanted.type)
+            return _as_type(own.column(wanted.name), wanted.type)
         known = self._known.get(wanted.name)
         if known is None:  # a stream that came later, with another schema, among those of a prefix
             raise BadRequest(
@@ -163,6 +177,13 @@ class _Constant:
         if len(self._column) < rows:
             self._column = pa.repeat(self._value, max(rows, 2 * ROWS_PER_BATCH))
         return self._column.slice(0, rows)
+
+
+def _item_arrays(transaction: ReadTransaction) -> list[pa.Array]:
+    items = transaction.items
+    if isinstance(items, Items):  # it came in one batch, as most do
+        return [items.to_arrow()]
+    return transaction.to_arrow().column(0).chunks  # type: ignore[no-any-return]
 
 
 def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

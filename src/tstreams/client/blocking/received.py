@@ -70,7 +70,9 @@ class ReadTransaction:
 
     def to_arrow(self) -> pa.Table:
         """Its rows as an Arrow table: those of the stream's schema, or a column `item`."""
-        return to_table(read(self._batches()), self._delivery.source.schema)
+        items = self.items
+        batches = [items] if isinstance(items, Items) else read(self._batches())
+        return to_table(batches, self._delivery.source.schema)
 
     def __len__(self) -> int:
         return self._delivery.entry.items
