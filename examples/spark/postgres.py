@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import psycopg
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tstreams.spark import pipeline
 
@@ -31,7 +32,7 @@ on conflict (query) do update set batch = excluded.batch where micro_batches.bat
 
 
 @pipeline("orders-into-postgres", source={"stream": "orders", "maxTransactionsPerTrigger": 1000})
-def orders_into_postgres(items: DataFrame) -> object:
+def orders_into_postgres(items: DataFrame) -> DataStreamWriter:
     orders = items.selectExpr(
         "from_json(cast(item as string), 'id bigint, customer string, cents bigint') as it"
     )

@@ -67,19 +67,19 @@ class Graph:
         last_read: dict[int, int] = defaultdict(int)
         polls: list[tuple[int, Empty]] = []
         for place, saves in self.known.saves.items():
-            turns = sorted(places[place], key=lambda it: it.start)
+            looks = sorted(places[place], key=lambda it: it.start)
             at = 0
             for commit, last_id in saves:
                 number = self._numbers.get(id(commit))
                 empty: Empty | None = None
-                while at < len(turns) and turns[at].start < commit.start:
-                    turn = turns[at]
+                while at < len(looks) and looks[at].start < commit.start:
+                    look = looks[at]
                     at += 1
-                    if isinstance(turn, Empty):
-                        empty = turn
-                    elif number is not None and turn.id <= last_id:
-                        self._flow(place, turn, number)
-                        last_read[number] = max(last_read[number], turn.end)
+                    if isinstance(look, Empty):
+                        empty = look
+                    elif number is not None and look.id <= last_id:
+                        self._flow(place, look, number)
+                        last_read[number] = max(last_read[number], look.end)
                 if number is not None and empty is not None:
                     polls.append((number, empty))
         for number, empty in polls:
@@ -154,7 +154,7 @@ def _knots(count: int, edges: list[Edges]) -> Iterable[list[int]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    part = []
+                    part: list[int] = []
                     while not part or part[-1] != node:
                         part.append(stack.pop())
                         on_stack.discard(part[-1])

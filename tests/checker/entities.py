@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import accumulate
 from math import inf
 from typing import TypeAlias
@@ -110,8 +111,11 @@ class Partition:
         """Transactions that may be open under an id that nobody was told."""
         self.members: list[Transaction] = []
 
-    def finish(self) -> None:
-        """Everything is known: make it quick to look up."""
+    def finish(self, ended_at: Callable[[str, int], float]) -> None:
+        """Everything is known: make it quick to look up. `ended_at`: when an agent had lost its name."""
+        self._lost_until = Ceiling(
+            [(it.start, ended_at(it.agent, it.epoch)) for it in self.lost_opens]
+        )
         self.opened = sorted((it for it in self.members if it.opened), key=lambda it: it.id)
         self.opened_ids = [it.id for it in self.opened]
         self._still_open = Firsts([-it.closed_at for it in self.opened])
@@ -121,6 +125,10 @@ class Partition:
         )
         self.visible_ids = [it.id for it in self.visible]
         self._effective = Firsts([it.effective for it in self.visible])
+
+    def lost_opens_until(self, at: float) -> float:
+        """Until when some that nobody was told of, and that began by this time, may have been open."""
+        return self._lost_until.until(at)
 
     def first_due(self, after: int, at: float) -> Transaction | None:
         """The first one after an id that readers had to see before this time."""

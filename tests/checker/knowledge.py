@@ -12,7 +12,6 @@ from tests.checker.digest import NOTHING
 from tests.checker.entities import (
     ID_END,
     IDS_PER_MS,
-    Ceiling,
     Node,
     Partition,
     StreamFacts,
@@ -98,6 +97,7 @@ class Knowledge:
                     elif it.outcome != UNKNOWN:
                         transaction.refusals.append(it)
             case Stand():
+                self.partitions[it.stream, it.partition]  # it exists, also if nothing is done there
                 self.turns[it.agent, it.epoch, it.stream, it.partition].append(it)
                 if it.resumed and it.outcome == OK:
                     self.resumes[it.agent, it.stream, it.partition].append(it)
@@ -238,7 +238,7 @@ class Knowledge:
     def may_be_held_back(self, it: Transaction, after: int, empty: Empty) -> bool:
         """Whether something after this id, and before the transaction, may have been open then."""
         partition = self.partitions[empty.stream, empty.partition]
-        lost_until = partition.lost_opens_until.until(empty.end)
+        lost_until = partition.lost_opens_until(empty.end)
         return lost_until > empty.start or partition.first_possibly_open(after, empty.start) < it.id
 
     # Putting it together.
@@ -263,10 +263,7 @@ class Knowledge:
         for transaction in self.transactions.values():
             self._conclude(transaction)
         for partition in self.partitions.values():
-            partition.finish()
-            partition.lost_opens_until = Ceiling(
-                [(it.start, self.ended_at(it.agent, it.epoch)) for it in partition.lost_opens]
-            )
+            partition.finish(self.ended_at)
 
     def evidence(self, node: Node, at: float) -> None:
         """At this time somebody saw that it had taken effect."""

@@ -40,8 +40,8 @@ def _resumed_where_they_were(
             stand.after not in (saved, *may_be)
             and known.dead_below(stand.stream, stand.end) < ID_END
         ):
-            commit = saves[last][0] if last >= 0 else None
-            _tell(known, findings, place, stand, saved, commit)
+            saved_by = saves[last][0] if last >= 0 else None
+            _tell(known, findings, place, stand, saved, saved_by)
 
 
 def _tell(
@@ -71,13 +71,13 @@ def _saved_what_was_read(known: Knowledge, findings: Findings) -> None:
     for (agent, _, stream, partition), turns in known.turns.items():
         seen[agent, stream, partition] += [it for it in turns if isinstance(it, Read | Stand)]
     for place, saves in known.saves.items():
-        turns = sorted(seen[place], key=lambda it: it.start)
+        steps = sorted(seen[place], key=lambda it: it.start)
         at, greatest = 0, 0
         for commit, last_id in saves:
-            while at < len(turns) and turns[at].start <= commit.end:
-                turn = turns[at]
-                unknown = isinstance(turn, Stand) and turn.after < 0
-                after = turn.after if isinstance(turn, Stand) else turn.id
+            while at < len(steps) and steps[at].start <= commit.end:
+                step = steps[at]
+                unknown = isinstance(step, Stand) and step.after < 0
+                after = step.after if isinstance(step, Stand) else step.id
                 greatest = max(greatest, ID_END if unknown else after)
                 at += 1
             if last_id > greatest:

@@ -378,7 +378,8 @@ class RecordedGroup:
                 else reader.offsets()
             )
         ]
-        members = [(it.agent, it.epoch) for it in (*self._producers, *self._readers)]
+        agents: list[RecordedProducer | RecordedReader] = [*self._producers, *self._readers]
+        members = [(it.agent, it.epoch) for it in agents]
         operation = Commit(0, 0, OK, *members[0], self._taken(), offsets, members)
         self._recorder.during(operation, self._group.checkpoint)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.checker.check import check
 from tests.checker.faults import FAULTS
 from tests.checker.findings import KINDS
-from tests.checker.history import read, write
+from tests.checker.history import OK, UNKNOWN, Begin, Empty, Instant, Open, Stand, read, write
 from tests.checker.reference import Reference
 
 SEEDS_MAX = 8
@@ -48,6 +48,25 @@ def test_a_fault_that_does_not_strike_is_no_finding() -> None:
     findings = check(reference.run(60), slack_ms=0)
     assert not reference.server.strikes
     assert not findings
+
+
+def test_a_reader_that_only_stood_in_a_partition_is_judged_too() -> None:
+    """Nothing else was done there: no transaction, and no look at it."""
+    begin = Begin(0, 1, agent="reader:s#1:r", epoch=1)
+    for after, kinds in ((0, set()), (7, {"offset-ahead"})):
+        stand = Stand(2, 3, OK, begin.agent, 1, "s#1", after=after, resumed=True)
+        assert check([begin, stand]).kinds == kinds
+
+
+def test_an_open_of_which_nobody_was_told_excuses_readers_while_its_producer_lives() -> None:
+    lost = Open(0, 10, UNKNOWN, "producer:s#1:p", 1, stream="s#1")
+    there = Instant(20, 30, agent="producer:s#1:q", epoch=1, stream="s#1", id=5, count=1)
+    nothing = Empty(60, 70, agent="reader:s#1:r", epoch=1, stream="s#1", after=0)
+    assert not check([lost, there, nothing]).shown
+    fencing = Begin(40, 50, agent="producer:s#1:p", epoch=2)
+    assert check([lost, there, fencing, nothing]).kinds == {"lost-write"}
+    too_late = Open(80, 90, UNKNOWN, "producer:s#1:p", 1, stream="s#1")
+    assert check([there, nothing, too_late]).kinds == {"lost-write"}
 
 
 def test_histories_are_the_same_for_a_seed() -> None:

@@ -90,8 +90,9 @@ def judge(
 ) -> Verdict:
     """Compare what is there in the end with what the writers were told and the readers saw."""
     verdict = Verdict(read=len(drained))
-    for account in (*writers, *readers):
-        verdict.findings += account.errors
+    for told in (writers, readers):
+        for it in told:
+            verdict.findings += it.errors
     _judge_order(verdict, "the drain", drained)
     found = {(it.batch.writer, it.batch.number): it for it in drained if it.batch is not None}
     known = set()

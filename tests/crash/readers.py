@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from multiprocessing.synchronize import Event
+from threading import Event
 
 import tstreams
 from tests.crash.account import ReaderAccount, Seen

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from multiprocessing.synchronize import Event
+from threading import Event
 
 import tstreams
 from tests.crash.account import Outcome, WriterAccount, Written

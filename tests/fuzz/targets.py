@@ -239,9 +239,9 @@ def ledgers(data: bytes) -> None:
     whole = bytearray()
     at = 0
     while at + 1 < len(body):
-        record = bytes(body[at + 1 : at + 1 + body[at]])
-        buffers, _, _ = ledger_format.encode_group(1, 512 + len(whole), [(record,)])
-        whole += b"".join(buffers)[ledger_format.GROUP_OVERHEAD_BYTES :][: 8 + len(record)]
+        given = bytes(body[at + 1 : at + 1 + body[at]])
+        buffers, _, _ = ledger_format.encode_group(1, 512 + len(whole), [(given,)])
+        whole += b"".join(buffers)[ledger_format.GROUP_OVERHEAD_BYTES :][: 8 + len(given)]
         at += 1 + body[at]
     with contextlib.suppress(Corrupt):
         list(ledger_format.decode_group(1, 512, memoryview(bytes(whole)), 3))

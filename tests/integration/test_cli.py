@@ -286,7 +286,7 @@ def test_every_command_and_action_has_help_with_examples(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     top = help_of(capsys)
-    pages = [(command,) for command in COMMANDS]
+    pages: list[tuple[str, ...]] = [(command,) for command in COMMANDS]
     pages += [("config", action) for action in ("check", "show-defaults")]
     actions = ("create", "show", "list", "alter", "purge", "delete")
     pages += [("stream", action) for action in actions]

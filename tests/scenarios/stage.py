@@ -148,7 +148,8 @@ class Stage:
     def do_open(self, producer: str, **options: str) -> str:
         name = options.pop("as")
         partition = int(options.pop("partition", "0"))
-        transaction = self._producers[producer].open(partition, **options)
+        given: dict[str, Any] = dict(options)
+        transaction = self._producers[producer].open(partition, **given)
         self._transactions[name] = transaction
         self.ids[name] = transaction.id
         return f"{name} is open"
@@ -169,10 +170,10 @@ class Stage:
         return f"{options['as']} is checkpointed"
 
     def do_checkpoint(self, what: str) -> None:
-        (self._transactions | self._producers | self._consumers)[what].checkpoint()  # type: ignore[operator]
+        (self._transactions | self._producers | self._consumers)[what].checkpoint()
 
     def do_cancel(self, what: str) -> None:
-        (self._transactions | self._producers)[what].cancel()  # type: ignore[operator]
+        (self._transactions | self._producers)[what].cancel()
 
     def do_state(self, *transactions: str) -> str:
         return _lines(f"{it} {self._transactions[it].state.name}" for it in transactions)

@@ -48,7 +48,10 @@ class SimulatedBatch:
         self.changes.append(lambda contents: contents.update({key: value}))
 
     def delete(self, key: bytes) -> None:
-        self.changes.append(lambda contents: contents.pop(key, None) and None)
+        def delete(contents: Contents) -> None:
+            contents.pop(key, None)
+
+        self.changes.append(delete)
 
     def delete_range(self, first: bytes, end: bytes) -> None:
         def delete(contents: Contents) -> None:
@@ -139,9 +142,6 @@ class SimulatedStore:
         self._database.step()
         self._database.flushed(self.contents)
         self._database.step()
-
-    def size_bytes(self) -> int:
-        return 0
 
     def close(self) -> None:
         self.is_open = False

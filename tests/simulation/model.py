@@ -178,7 +178,9 @@ class Model:
             transaction.ended_codes |= {"invalid_state"}
         self.sessions_due_ms = 0
         for session in self.sessions.values():
-            accepted = {n: it for n, it in session.answers.items() if not isinstance(it, Refusal)}
+            accepted: dict[int, Reply | Refusal] = {
+                n: it for n, it in session.answers.items() if not isinstance(it, Refusal)
+            }
             last = lasts[session.id]
             assert max(accepted, default=0) <= last <= session.last, "answers are not forgotten"
             session.answers, session.last = accepted, last

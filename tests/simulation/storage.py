@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 from tests.simulation.database import SimulatedDatabase, SimulatedStore
 from tests.simulation.disk import SimulatedFolder
+from tstreams.index import Store
+from tstreams.server.room import Room
+
+FREE_BYTES = 1 << 40
 
 
-class SimulatedRoom:
+class SimulatedRoom(Room):
     """Room on the disk. `full` takes it away, as a file of somebody else would."""
 
     def __init__(self) -> None:
         self.full = False
+
+    def look(self) -> tuple[int, int]:
+        return 0 if self.full else FREE_BYTES, 0
 
     def fits(self, size: int) -> bool:
         return not self.full
@@ -46,8 +54,8 @@ class SimulatedStorage:
     def steps_left(self, steps: int | None) -> None:
         self.disk.steps_left = steps
 
-    def store(self) -> SimulatedStore:
-        return SimulatedStore(self.database)
+    def store(self) -> Store:
+        return cast(Store, SimulatedStore(self.database))
 
     def folder(self) -> SimulatedFolder:
         return self.disk

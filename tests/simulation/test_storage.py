@@ -427,7 +427,8 @@ class Storage(RuleBasedStateMachine):
         )
         world.shard.commit()
         world.storage.database.fails = None
-        assert world.shard.failed
+        failure = world.shard.failed
+        assert failure is not None
         for asked in world.turn:
             assert isinstance(asked.request.reply, Refused)
             assert asked.request.reply.code == "unavailable"

@@ -142,6 +142,7 @@ class World:
 
     def _check(self, asked: Asked) -> None:
         reply, expected, message = asked.request.reply, asked.expected, asked.request.message
+        assert reply is not None, f"{message} was not answered"
         if isinstance(expected, Refusal):
             assert isinstance(reply, Refused), f"{message} should be refused, and got {reply}"
             assert reply.code in expected.codes, f"{message}: {reply}, not {set(expected.codes)}"

@@ -38,6 +38,12 @@ class Asked:
         self.timeout: float | None = -1
         self.credit = 0
 
+    @property
+    def sent(self) -> bytes:
+        """The batch that came along, where one must."""
+        assert self.batch is not None
+        return self.batch
+
     def push(self, message: Any, data: bytes) -> None:
         """One answer of many."""
         parts = (encode(message), data)

@@ -114,7 +114,7 @@ def test_only_so_many_are_under_way() -> None:
     assert processing.done.commits == 0
     script.take("Commit").answer(Done())
     waiting.go_on()
-    assert waiting.ended
+    assert waiting.target is None
     assert processing.done.commits == 1
     assert script.names == ["Commit"] * PROCESS_COMMITS_MAX
 
@@ -127,8 +127,7 @@ def test_the_end_waits_for_all_commits() -> None:
     for _ in range(2):
         script.take("Commit").answer(Done())
     ending.go_on()
-    assert ending.ended
-    assert ending.result is None
+    assert (ending.target, ending.result) == (None, None)
     done = processing.done
     assert (done.transactions, done.items, done.commits) == (2, 3, 2)
 
@@ -191,5 +190,5 @@ def test_what_was_kept_goes_before_what_is_large() -> None:
     script.take("OpenTransaction").answer(Done(77))
     writing.go_on()
     Waiting(processing.next(None, lambda: True))
-    sent = [list(Items(it.batch)) for it in script.asked]
+    sent = [list(Items(it.sent)) for it in script.asked]
     assert [len(item) for items in sent for item in items] == [len(b"first"), SEND_BATCH_BYTES]

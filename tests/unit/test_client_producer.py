@@ -108,7 +108,7 @@ def test_what_was_to_come_along_goes_before_what_is_added_later() -> None:
     batches = []
     for _ in range(2):
         asked = script.take("SendItems")
-        batches.append(list(Items(asked.batch)))
+        batches.append(list(Items(asked.sent)))
         asked.answer(Done())
     waiting.go_on()
     script.take("Commit").answer(Done())
@@ -265,7 +265,8 @@ def test_what_comes_after_a_checkpoint_waits_for_its_turn(
     draft = opened(producer, 0, LARGE)
     wire.hold = {"SendItems"}
     checkpointing = Waiting(checkpoint(producer, draft))
-    sink = InstantSink(Future())
+    future: Future[int] = Future()
+    sink = InstantSink(future)
     batch = producer.pack_instant([b"y"])
     assert isinstance(batch, bytes)
     assert not producer.try_instant(sink, 0, batch)
@@ -275,8 +276,7 @@ def test_what_comes_after_a_checkpoint_waits_for_its_turn(
     checkpointing.go_on()
     instant.go_on()
     assert wire.log[-3:] == ["SendItems", "Commit", "Instant"]
-    assert sink.future is not None
-    assert sink.future.result(0) > draft.id
+    assert future.result(0) > draft.id
 
 
 def test_all_open_transactions_are_one_commit(wire: ShardWire, producer: Producer) -> None:
@@ -404,7 +404,7 @@ def test_closing_waits_for_what_was_submitted(wire: ShardWire, producer: Produce
     wire.release()
     checkpointing.go_on()
     closing.go_on()
-    assert closing.ended
+    assert closing.target is None
     assert wire.log[-3:] == ["SendItems", "Commit", "CloseAgent"]
     assert (draft.state, left.state) == (CHECKPOINTED, CANCELLED)
 
@@ -429,7 +429,7 @@ def test_pieces_of_an_item_are_not_mixed_with_other_batches(wire: ShardWire) -> 
     batches = []
     while script.asked or not (large.ended and other.ended):
         asked = script.take("SendItems")
-        batches.append(asked.batch)
+        batches.append(asked.sent)
         asked.answer(Done())
         large.go_on()
         if large.ended:

@@ -172,7 +172,7 @@ def test_numbers_rise_and_answers_are_acknowledged_up_to_the_first_gap() -> None
 
 def test_what_could_not_be_sent_leaves_no_gap() -> None:
     class Broken(Script):
-        def begin(self, *args: object, **options: object) -> object:  # type: ignore[override]
+        def begin(self, *args: object, **options: object) -> object:
             raise moebius.Closed("this client was made before a fork")
 
     link = link_to(Broken())

@@ -102,7 +102,7 @@ def test_an_empty_variable_and_a_flag_that_was_not_given_count_for_nothing() -> 
         ("listen", "ipc://a", ("ipc://a",)),
     ],
 )
-def test_how_values_may_be_written(name: str, raw: object, value: object) -> None:
+def test_how_values_may_be_written(name: str, raw: object, value: Any) -> None:
     assert resolve({}, {}, {"data": "d", name: raw}).config() == Config(
         data=Path("d"), **{name: value}
     )
@@ -293,7 +293,7 @@ def test_the_printed_file_is_the_defaults_and_can_be_read_with_every_line_active
     assert resolve({}, {}, tomllib.loads(text)).config() == Config(data=Path("data"))
     active = tomllib.loads(re.sub(r"^#(\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert list(active) == list(SETTINGS)
-    tls = {name: Path(active[name]) for name in TLS}
+    tls: dict[str, Any] = {name: Path(active[name]) for name in TLS}
     assert resolve({}, {}, active).config() == Config(data=Path("data"), **tls)
 
 

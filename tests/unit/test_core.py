@@ -75,6 +75,9 @@ class NoFacts:
     def open_transactions(self) -> Iterable[OpenTransactionState]:
         return []
 
+    def last_step(self, job: str) -> int | None:
+        return None
+
     def sessions(self) -> Iterable[Session]:
         return []
 

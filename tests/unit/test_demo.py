@@ -6,6 +6,7 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_plot_is_svg_with_what_was_put_in() -> None:
 # The report.
 
 
-def outcome(**found: int) -> Outcome:
+def outcome(**found: Any) -> Outcome:
     """Two drivers, one kill."""
     history = History(
         samples=[Sample(0.0, 0, 0), Sample(5.0, 500, 0), Sample(10.0, 1000, 1000)],

@@ -84,7 +84,8 @@ def test_a_shortened_batch_is_refused(items: list[bytes], cut: int) -> None:
 
 
 def test_what_can_be_packed() -> None:
-    assert list(Items(pack(iter([bytearray(b"a"), memoryview(b"b")])))) == [b"a", b"b"]
+    views: list[bytearray | memoryview] = [bytearray(b"a"), memoryview(b"b")]
+    assert list(Items(pack(iter(views)))) == [b"a", b"b"]
     numbers = array("h", [1, 2])
     backwards = memoryview(b"abc")[::-1]
     assert list(Items(pack([b"a", memoryview(numbers)]))) == [b"a", numbers.tobytes()]

@@ -68,8 +68,9 @@ def test_ledgers_roll_by_size_and_age_and_are_trimmed_whole(tmp_path: Path) -> N
     log.append([[b"late"]], 11 * 60 * 1000)
     assert len(log.ledgers()) == by_size + 1
     ids = [ledger.id for ledger in log.ledgers()]
-    kept = [record for position, record in entries(log) if split_position(position)[0] > ids[1]]
-    kept = [bytes(record) for record in kept]
+    kept = [
+        bytes(record) for position, record in entries(log) if split_position(position)[0] > ids[1]
+    ]
     log.trim(ids[:2])
     log.trim(ids[:2])
     assert contents(log) == kept

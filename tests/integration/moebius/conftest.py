@@ -66,12 +66,14 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
         def make(target: Server | str, **options: Any) -> Face:
             url = target if isinstance(target, str) else target.addresses[0]
-            return stack.enter_context(FACES[request.param](url, **options))
+            face = FACES[request.param](url, **options)
+            stack.enter_context(face)
+            return face
 
         yield make
 
 
-def eventually(condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+def eventually(condition: Callable[..., Any], timeout_s: float = 10.0) -> Any:
     """Wait until the condition is true; fail if it never is."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def echo_router() -> Router:
     router.command("echo")(lambda request: request.payload)
 
     @router.command("sleep")
-    def wait(request: Request) -> Iterator[Any]:
+    def wait(request: Request) -> Generator[Any, Any, bytes]:
         yield sleep(float(request.payload))
         return b"slept"
 
@@ -186,7 +186,11 @@ def test_a_client_that_falls_silent_is_forgotten(serve: Serve, address: str) -> 
     """It promised heartbeats and sends none: its loop is stuck."""
     server = serve(echo_router(), address, limits=QUICK)
     stuck = threading.Event()
-    client = Client(server.addresses[0], limits=QUICK, on_push=lambda _: stuck.wait(20) and None)
+
+    def hold_on(_: bytes) -> None:
+        stuck.wait(20)
+
+    client = Client(server.addresses[0], limits=QUICK, on_push=hold_on)
     try:
         eventually(lambda: len(server.clients) == 1)
         server.call_soon(server.clients.broadcast, b"hold on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import msgspec
@@ -281,7 +281,7 @@ def test_an_id_may_be_used_again_as_soon_as_it_was_answered(serve: Serve) -> Non
     router = Router()
 
     @router.command("twice")
-    def twice(request: Request) -> Iterator[Any]:
+    def twice(request: Request) -> Generator[Any, Any, bytes]:
         yield
         return request.payload
 

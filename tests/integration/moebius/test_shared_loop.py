@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +25,7 @@ def make_router() -> Router:
     router.command("large")(lambda request: bytes(int(request.payload)))
 
     @router.command("sleep")
-    def wait(request: Request) -> Iterator[Any]:
+    def wait(request: Request) -> Generator[Any, Any, bytes]:
         yield sleep(float(request.payload))
         return b"slept"
 
@@ -77,7 +77,12 @@ def calls(client: Client, name: bytes, count: int = MANY) -> None:
 
 def warm_up(client: Client, reads: list[bool]) -> None:
     """Call until this thread reads by itself: not at once, if there was a crowd before."""
-    eventually(lambda: calls(client, b"warm", 20) or True in reads)
+
+    def has_read() -> bool:
+        calls(client, b"warm", 20)
+        return True in reads
+
+    eventually(has_read)
 
 
 def test_a_thread_alone_reads_by_itself(client: Client, reads: list[bool]) -> None:

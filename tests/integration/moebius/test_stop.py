@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def make_router() -> Router:
     router.command("echo")(lambda request: request.payload)
 
     @router.command("sleep", strategy=Strategy.PARALLEL)
-    def wait(request: Request) -> Iterator[Any]:
+    def wait(request: Request) -> Generator[Any, Any, bytes]:
         yield sleep(float(request.payload))
         return b"slept"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ class Gate:
             self.router.command(strategy.value, strategy=strategy)(self.wait)
         self.router.command("plain")(lambda request: b"plain")
 
-    def wait(self, request: Request) -> Iterator[Any]:
+    def wait(self, request: Request) -> Generator[Any, Any, bytes]:
         self.begun.append(request.payload)
         try:
             while not self.open.is_set():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -195,7 +195,7 @@ def test_a_request_whose_time_ran_out_in_the_queue_is_never_begun(
     begun: list[bytes] = []
 
     @router.command("work")
-    def work(request: Request) -> Iterator[Any]:
+    def work(request: Request) -> Generator[Any, Any, bytes]:
         begun.append(request.payload)
         yield sleep(0.3)
         return b"done"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import psutil
@@ -45,7 +45,7 @@ async def double_later(request: WorkerRequest) -> bytes:
     return request.payload * 2
 
 
-def count(request: WorkerRequest) -> Iterator[Any]:
+def count(request: WorkerRequest) -> Generator[Any, Any, bytes]:
     for n in range(int(request.payload)):
         yield b"%d" % n
         yield sleep(0)

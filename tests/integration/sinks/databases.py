@@ -56,7 +56,7 @@ def sqlite_database(path: Path) -> EmptyDatabase:
 
 def postgres_database(dsn: str, name: str) -> EmptyDatabase:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(f"create database {name}")  # type: ignore[arg-type]
+        connection.execute(f"create database {name}")
         port = connection.info.port
     url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/{name}"
     made = EmptyDatabase("postgres", dsn.replace("dbname=postgres", f"dbname={name}"), url)

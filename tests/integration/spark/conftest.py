@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import tstreams
 from tstreams import Client
@@ -67,10 +67,12 @@ class Pipe:
     folder: Path
 
     def read(self, stream: str, **options: Any) -> DataFrame:
-        return self._options(self.spark.read, stream, options).load()
+        df: DataFrame = self._options(self.spark.read, stream, options).load()
+        return df
 
     def stream(self, stream: str, **options: Any) -> DataFrame:
-        return self._options(self.spark.readStream, stream, options).load()
+        df: DataFrame = self._options(self.spark.readStream, stream, options).load()
+        return df
 
     def write(
         self, df: DataFrame, stream: str | None, mode: str = "append", **options: Any
@@ -83,7 +85,8 @@ class Pipe:
         options["checkpointLocation"] = str(self.folder / checkpoint)
         trigger = options.pop("trigger", {"availableNow": True})
         writer = self._options(df.writeStream, stream, options)
-        return writer.trigger(**trigger).start()
+        query: StreamingQuery = writer.trigger(**trigger).start()
+        return query
 
     def run(
         self, df: DataFrame, stream: str | None, checkpoint: str = "checkpoint", **options: Any

@@ -44,7 +44,7 @@ def test_a_task_that_fails_is_tried_again_and_writes_once(
             yield column
 
     stumble.__annotations__ = {"columns": Iterator[pd.Series], "return": Iterator[pd.Series]}
-    stumbling = fn.pandas_udf(stumble, "binary")
+    stumbling = fn.pandas_udf(stumble, "binary")  # type: ignore[attr-defined]
     pipe.run(pipe.stream(source).select(stumbling("item").alias("item")), sink)
     assert Path(mark).exists()
     assert Counter(pipe.items(sink)) == Counter(pipe.items(source))

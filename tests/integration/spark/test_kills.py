@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
@@ -77,7 +78,7 @@ def test_a_driver_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point
 def fatal(spark: SparkSession) -> None:
     """`format("fatal")` in the session of all tests."""
     # The workers need not find the tests.
-    cloudpickle.register_pickle_by_value(driver)
+    cloudpickle.register_pickle_by_value(driver)  # type: ignore[no-untyped-call]
     spark.dataSource.register(driver.Fatal)
 
 
@@ -91,7 +92,7 @@ def test_a_worker_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point
         "concat(cast(item as string), ' of ', transaction) as item", "item as key"
     )
     mark = tmp_path / "killed"
-    options = {"format": "fatal", "point": point, "victim": 0, "mark": mark}
+    options: dict[str, Any] = {"format": "fatal", "point": point, "victim": 0, "mark": mark}
     if point in POINTS[:2]:  # Spark tries a task again
         pipe.run(df, sink, **options)
     else:  # and gives up if a commit fails

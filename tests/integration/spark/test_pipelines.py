@@ -163,7 +163,10 @@ def test_what_does_not_pass_is_not_tried_again(stage: Stage, make: Make) -> None
     given: dict[str, Any] = {"source": {"stream": stream}}
     wrong = [
         (Pipeline("no-sink", lambda rows: rows, **given), "has no sink: declare sink="),
-        (Pipeline("nothing", lambda rows: None, **given), "gives NoneType"),
+        (
+            Pipeline("nothing", lambda rows: None, **given),  # type: ignore[arg-type, return-value]
+            "gives NoneType",
+        ),
         (
             Pipeline("both", lambda rows: rows.writeStream, sink={"stream": stream}, **given),
             "it is one or the other",

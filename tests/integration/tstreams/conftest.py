@@ -80,7 +80,7 @@ def clicks(ts: Client) -> str:
     return ts.create_stream("clicks", partitions=4).name
 
 
-def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+def eventually(condition: Callable[..., Any], timeout_s: float = 20.0) -> Any:
     """Wait until the condition is true; fail if it never is."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

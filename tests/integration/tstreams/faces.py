@@ -199,7 +199,7 @@ class Proxy:
         return self._target.__reduce__()
 
 
-def reading(loop: ProxyLoop, transactions: aio.Reading) -> Iterator[Any]:
+def reading(loop: ProxyLoop, transactions: aio.Reading | aio.Scanning) -> Iterator[Any]:
     """`for` over what is made for `async for`."""
     while True:
         found = loop.run(_next(transactions))

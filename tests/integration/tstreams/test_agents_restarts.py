@@ -22,7 +22,8 @@ __all__ = ["server", "ts"]
 
 @ENDS
 def test_a_subscriber_outlives_restarts(server: ServerProcess, ts: Client, end: End) -> None:
-    got, producer, ids = Collector(), ts.producer("clicks"), []
+    got, producer = Collector(), ts.producer("clicks")
+    ids: list[int] = []
     with ts.subscriber("clicks", "s1", engines=2, **got.callbacks) as subscriber:
         with Restarts(server, end, 4) as restarts:
             while not restarts.done.is_set():

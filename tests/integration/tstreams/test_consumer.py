@@ -236,7 +236,7 @@ def test_ids_and_partitions_make_sense(ts: Client, clicks: str) -> None:
     for partition in (4, -1, True, "0"):
         for use in (consumer.get, consumer.last, consumer.position):
             with pytest.raises(BadRequest):
-                use(partition)  # type: ignore[operator]
+                use(partition)  # type: ignore[arg-type]
         with pytest.raises(BadRequest):
             consumer.by_id(partition, 1)  # type: ignore[arg-type]
     for wrong in (-1, 2**63, "1", True):

@@ -6,7 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -16,11 +16,11 @@ from tstreams import Client, Expired, Offset
 from .collecting import Collector, client_process, line_of
 from .conftest import Connect, eventually
 
-Watch = Callable[[str], Any]
+Watch = Callable[..., AbstractContextManager[Collector]]
 
 
 @pytest.fixture(params=["before", "after"])
-def watch(request: pytest.FixtureRequest, ts: Client) -> Any:
+def watch(request: pytest.FixtureRequest, ts: Client) -> Watch:
     """A subscriber that was started before a block, or is started after it."""
 
     @contextmanager

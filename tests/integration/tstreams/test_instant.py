@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from concurrent.futures import Future
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_an_instant_transaction_is_never_empty(ts: Client, clicks: str) -> None:
     producer = ts.producer(clicks)
     for wait in (True, False):
         with pytest.raises(BadRequest, match="at least one"):
-            producer.instant([], wait=wait)  # type: ignore[call-overload]
+            producer.instant([], wait=wait)
     with pytest.raises(BadRequest):
         producer.instant([], reliable=False)
 
@@ -44,7 +45,7 @@ def test_an_instant_transaction_holds_items(ts: Client, clicks: str) -> None:
     producer = ts.producer(clicks)
     for wrong in (["text"], "text", b"bytes", [b"x", 7]):
         with pytest.raises(TypeError):
-            producer.instant(wrong)  # type: ignore[call-overload]
+            producer.instant(wrong)
 
 
 def test_futures_take_effect_in_the_order_of_the_calls(ts: Client, clicks: str) -> None:
@@ -58,16 +59,17 @@ def test_futures_take_effect_in_the_order_of_the_calls(ts: Client, clicks: str) 
 def test_instants_and_checkpoints_keep_their_order(ts: Client, clicks: str) -> None:
     producer, consumer = ts.producer(clicks), ts.consumer(clicks)
     order: SimpleQueue[str] = SimpleQueue()
-    futures: list[Future[object]] = []
+    futures: list[Future[Any]] = []
     for number in range(20):
         txn = producer.open(0)
         txn.send_many([b"x" * KIB] * 600)
-        for future, name in (
+        submitted: list[tuple[Future[Any], str]] = [
             (txn.checkpoint(wait=False), f"txn {number}"),
             (producer.instant([b"y"], partition=1, wait=False), f"instant {number}"),
-        ):
+        ]
+        for future, name in submitted:
             future.add_done_callback(lambda _, name=name: order.put(name))  # type: ignore[misc]
-            futures.append(future)  # type: ignore[arg-type]
+            futures.append(future)
     for future in futures:
         future.result(60)
     names = [order.get(timeout=10) for _ in futures]
@@ -130,7 +132,12 @@ def test_fire_and_forget(ts: Client, clicks: str) -> None:
     for number in range(1000):
         assert producer.instant([b"%d" % number], partition=0, reliable=False) is None
     found: list[list[bytes]] = []
-    eventually(lambda: found.extend(seen(consumer)) or len(found) == 1000)
+
+    def all_found() -> bool:
+        found.extend(seen(consumer))
+        return len(found) == 1000
+
+    eventually(all_found)
     assert found == [[b"%d" % number] for number in range(1000)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tstreams import Client, Fenced, Offset, Producer
+from tstreams import Client, Consumer, Fenced, Offset, Producer
 
 from .conftest import Connect
 
@@ -205,7 +205,7 @@ def test_a_second_consumer_of_a_name_fences_the_first(
 
 def test_names_are_per_kind_and_stream(ts: Client, clicks: str) -> None:
     ts.create_stream("other")
-    agents = [ts.producer(clicks, "x"), ts.consumer(clicks, "x")]
+    agents: list[Producer | Consumer] = [ts.producer(clicks, "x"), ts.consumer(clicks, "x")]
     agents += [ts.producer("other", "x"), ts.consumer("other", "x")]
     for agent in agents:
         agent.checkpoint()

@@ -25,7 +25,7 @@ def test_rows_are_sent_as_arrow(ts: Client) -> None:
         txn.send_arrow(table)
         txn.send_arrow(table.to_batches()[0])
         with pytest.raises(TypeError, match="no Arrow data, but list"):
-            txn.send_arrow([b"one"])  # type: ignore[arg-type]
+            txn.send_arrow([b"one"])
     with ts.producer("items") as producer, producer.transaction() as txn:
         txn.send_arrow(pa.array([b"one", b"two"]))
     assert rows(ts, "orders") == [("ann", 5), ("ann", 5)]

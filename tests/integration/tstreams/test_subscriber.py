@@ -244,7 +244,8 @@ def test_starting_twice_and_stopping_twice_is_refused(
     with pytest.raises(InvalidState, match="stopped"):
         subscriber.stop()
     subscriber.start()
-    assert subscriber.running
+    running = subscriber.running
+    assert running
     with pytest.raises(InvalidState, match="running"):
         subscriber.start()
     subscriber.stop()

@@ -176,10 +176,10 @@ def test_text_is_no_item(ts: Client, clicks: str) -> None:
             with pytest.raises(TypeError, match="bytes-like"):
                 txn.send(wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="str"):
-            txn.send_many([b"x", "text"])  # type: ignore[list-item]
+            txn.send_many([b"x", "text"])
         for one in (b"bytes", "text"):
             with pytest.raises(TypeError):
-                txn.send_many(one)  # type: ignore[arg-type]
+                txn.send_many(one)
     assert seen(ts.consumer(clicks)) == [[b"good"]], "a wrong item leaves nothing behind"
 
 

@@ -7,7 +7,6 @@ write    writing does
 from __future__ import annotations
 
 import errno
-import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,4 +80,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

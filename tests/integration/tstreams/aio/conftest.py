@@ -48,7 +48,7 @@ async def out(ts: aio.Client) -> str:
     return (await ts.create_stream("out", partitions=4)).name
 
 
-async def eventually(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+async def eventually(condition: Callable[..., Any], timeout_s: float = 20.0) -> Any:
     """Wait until the condition is true; fail if it never is."""
     deadline = anyio.current_time() + timeout_s
     while anyio.current_time() < deadline:

@@ -164,7 +164,8 @@ async def test_a_task_that_outlives_its_call_takes_nobody_back(
 ) -> None:
     ids = await write(ts, clicks, 5)
     group, producer = ts.checkpoint_group(), await ts.producer(out, "p1")
-    go_on, left = asyncio.Event(), []
+    go_on = asyncio.Event()
+    left: list[asyncio.Task[None]] = []
 
     async def later() -> None:
         await go_on.wait()

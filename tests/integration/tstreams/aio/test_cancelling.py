@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import anyio
 import pytest
@@ -22,7 +23,7 @@ pytestmark = [
 
 KIB, MIB = 1024, 1024 * 1024
 
-Use = Callable[[aio.Producer, int], Awaitable[None]]
+Use = Callable[[aio.Producer, int], Coroutine[Any, Any, None]]
 
 
 async def block(producer: aio.Producer, number: int) -> None:

@@ -110,8 +110,9 @@ async def test_a_groups_cancel(
     producers = [await ts.producer(out, name) for name in ("p1", "p2")]
     consumer = await ts.consumer(clicks, "c1")
     group = ts.checkpoint_group()
-    for agent in (*producers, consumer):
-        group.add(agent)
+    for producer in producers:
+        group.add(producer)
+    group.add(consumer)
     for point in range(ENOUGH):
         txns = [await producer.open(0) for producer in producers]
         read = await consumer.get(0, timeout=30)

@@ -110,9 +110,9 @@ async def test_a_reader_with_random_deadlines_loses_nothing(ts: aio.Client, clic
                     async for txn in consumer.read():
                         found += [txn.id]
                 else:
-                    txn = await consumer.get(random.randrange(4), timeout=1)
-                    if txn is not None:
-                        found.append(txn.id)
+                    got = await consumer.get(random.randrange(4), timeout=1)
+                    if got is not None:
+                        found.append(got.id)
     assert sorted(found) == expected
 
 
