@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 
+from .buffers import Buffers
 from .errors import Error, ProtocolError, TooLarge
 from .limits import KIB, Limits
 from .messages import Buffer, Parts
@@ -71,6 +72,7 @@ class FrameDecoder:
     """
 
     __slots__ = (
+        "_buffers",
         "_filled",
         "_large",
         "_limits",
@@ -82,9 +84,10 @@ class FrameDecoder:
         "partial",
     )
 
-    def __init__(self, limits: Limits, shared: memoryview) -> None:
+    def __init__(self, limits: Limits, buffers: Buffers) -> None:
         self._limits = limits
-        self._shared = shared
+        self._buffers = buffers
+        self._shared = buffers.shared
         self._plain_bytes_max = min(LARGE_BYTES - 1, limits.frame_bytes_max)
         self._tail = b""
         self._large: memoryview | None = None
@@ -157,7 +160,7 @@ class FrameDecoder:
         if self._filled < len(large):
             return []
         if self._filled < self._total:
-            self._large = whole = memoryview(bytearray(self._total))
+            self._large = whole = self._buffers.large(self._total)
             whole[: self._filled] = large
             return []
         self._large = None
@@ -179,7 +182,7 @@ class FrameDecoder:
                 self._filled = len(data) - at
                 self._total = total
                 size = total if self._filled >= LARGE_BYTES else min(total, STEP_BYTES)
-                large = memoryview(bytearray(size))
+                large = self._buffers.large(size)
                 large[: self._filled] = memoryview(data)[at:]
                 self._large = large
                 return

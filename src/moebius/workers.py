@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
+from .buffers import Buffers
 from .drive import drive, is_unfinished
 from .errors import (
     BadRequest,
@@ -359,7 +360,7 @@ class _Wire:
     def __init__(self, sock: socket.socket, limits: Limits) -> None:
         self._sock = sock
         self._limits = limits
-        self._decoder = FrameDecoder(limits, memoryview(bytearray(limits.read_buffer_bytes)))
+        self._decoder = FrameDecoder(limits, Buffers(limits.read_buffer_bytes))
         self._frames: deque[tuple[bytes, Parts]] = deque()
         self.credit = 0
 

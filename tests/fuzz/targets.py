@@ -19,6 +19,7 @@ from crc32c import crc32c
 
 import moebius.errors
 from moebius.addresses import parse_address
+from moebius.buffers import Buffers
 from moebius.frames import FrameDecoder, encode_frame
 from moebius.limits import Limits
 from moebius.messages import DecodeError, Message, Parts, decode, decode_json
@@ -67,7 +68,7 @@ def text_of(data: bytes) -> str:
 def frames(data: bytes) -> None:
     """A byte stream; the first four bytes say how it is cut."""
     cuts, stream = [byte * 16 + 1 for byte in data[:4]] or [1], data[4:]
-    decoder = FrameDecoder(LIMITS, memoryview(bytearray(4096)))
+    decoder = FrameDecoder(LIMITS, Buffers(4096))
     found: list[tuple[bytes, Parts]] = []
     at = turn = 0
     while at < len(stream):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
+from moebius.buffers import Buffers
 from moebius.frames import PREFIX, STEP_BYTES, FrameDecoder, encode_frame
 from moebius.limits import Limits
 from tests.fuzz.targets import CORPUS
@@ -157,7 +158,7 @@ def test_what_compresses_best_is_still_read(codec: Codec) -> None:
 
 
 def test_a_prefix_does_not_cost_a_frame() -> None:
-    decoder = FrameDecoder(Limits(), memoryview(bytearray(65_536)))
+    decoder = FrameDecoder(Limits(), Buffers(65_536))
     prefix = PREFIX.pack(16 * 2**20, 1, 1)
     decoder.buffer()[: len(prefix)] = prefix
     assert decoder.advance(len(prefix)) == []
@@ -169,7 +170,7 @@ def test_a_prefix_does_not_cost_a_frame() -> None:
 )
 @pytest.mark.parametrize("read_bytes", [65_536, 3 * STEP_BYTES])
 def test_a_large_frame_grows_to_its_size(size: int, read_bytes: int) -> None:
-    decoder = FrameDecoder(Limits(), memoryview(bytearray(read_bytes)))
+    decoder = FrameDecoder(Limits(), Buffers(read_bytes))
     payload = bytes(range(256)) * (size // 256)
     stream = b"".join(encode_frame(b"header", (payload, b"tail"))) * 2
     found, at = [], 0

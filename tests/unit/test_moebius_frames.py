@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moebius import Limits, ProtocolError, TooLarge
+from moebius.buffers import Buffers
 from moebius.frames import LARGE_BYTES, PREFIX, FrameDecoder, encode_frame
 from moebius.messages import Parts
 
@@ -16,7 +17,7 @@ LIMITS = Limits(frame_bytes_max=300_000, header_bytes_max=1000, parts_max=8)
 
 
 def decoder(read_bytes: int = 256 * 1024) -> FrameDecoder:
-    return FrameDecoder(LIMITS, memoryview(bytearray(read_bytes)))
+    return FrameDecoder(LIMITS, Buffers(read_bytes))
 
 
 def feed(target: FrameDecoder, data: bytes, cuts: list[int]) -> list[tuple[bytes, list[bytes]]]:

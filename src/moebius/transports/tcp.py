@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ..addresses import Address, Transport
+from ..buffers import Buffers
 from ..errors import Error, ProtocolError, describe
 from ..frames import LARGE_BYTES, FrameDecoder, encode_frame
 from ..limits import Limits
@@ -40,12 +41,12 @@ _FRAMES_PER_TURN = 256
 _local = threading.local()
 
 
-def read_buffer(limits: Limits) -> memoryview:
-    """The buffer that all connections of this thread's loop read into: each read is used up at once."""
-    buffer = getattr(_local, "buffer", None)
-    if buffer is None or len(buffer) != limits.read_buffer_bytes:
-        buffer = _local.buffer = memoryview(bytearray(limits.read_buffer_bytes))
-    return cast(memoryview, buffer)
+def read_buffers(limits: Limits) -> Buffers:
+    """The buffers that all connections of this thread's loop read into."""
+    buffers: Buffers | None = getattr(_local, "buffers", None)
+    if buffers is None or len(buffers.shared) != limits.read_buffer_bytes:
+        buffers = _local.buffers = Buffers(limits.read_buffer_bytes)
+    return buffers
 
 
 class StreamLink(asyncio.BufferedProtocol):
@@ -90,7 +91,7 @@ class StreamLink(asyncio.BufferedProtocol):
         on_open: Callable[[StreamLink], Receiver | None],
     ) -> None:
         self._loop = loop
-        self._decoder = FrameDecoder(limits, read_buffer(limits))
+        self._decoder = FrameDecoder(limits, read_buffers(limits))
         self._on_open = on_open
         self._write_limit = limits.write_buffer_bytes
         self._transport_name = transport_name
