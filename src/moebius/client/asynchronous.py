@@ -204,6 +204,9 @@ class Client:
         """There is room for so much more of a streaming response that was begun with `credit`."""
         self._opened().exchange.grant(pending, credit_bytes)
 
+    def go_on(self) -> None:
+        """Nothing to do: the loop that brings the responses runs by itself. A blocking client's may not."""
+
     def cancel(self, pending: Pending) -> None:
         """Stop a request that was begun with `begin`. Its sink hears no more."""
         self._opened().exchange.cancel(pending)

@@ -249,7 +249,8 @@ class SharedLoop:
         this thread waits no more."""
         link = connection.link
         still_s = _STILL_S if timeout_s == FOR_EVER else min(_STILL_S, timeout_s)
-        is_done = False
+        # The loop's thread may have brought it before it stood still: no more bytes would come then.
+        is_done = gate.acquire(blocking=False)
         goes_well = isinstance(link, DialledLink) and link.is_plain
         try:
             while goes_well and not is_done and not self._needed:

@@ -10,8 +10,21 @@ from typing import Any
 
 import pytest
 
-from moebius import Client, Closed, DeadlineExceeded, Disconnected, Request, Router, Server, sleep
+from moebius import (
+    Client,
+    Closed,
+    DeadlineExceeded,
+    Disconnected,
+    Error,
+    Request,
+    Router,
+    Server,
+    sleep,
+)
+from moebius.client.connection import Connection
 from moebius.client.shared_loop import SharedLoop
+from moebius.messages import Parts
+from moebius.transports.tcp import DialledLink
 
 from .conftest import QUICK, eventually
 
@@ -98,6 +111,56 @@ def test_a_thread_alone_reads_by_itself(client: Client, reads: list[bool]) -> No
 def test_the_main_thread_does_not(client: Client, reads: list[bool]) -> None:
     calls(client, b"main")
     assert reads == []
+
+
+def test_what_came_while_the_loop_was_asked_for_is_not_waited_for(
+    client: Client, reads: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polls: list[int] = []
+    poll, borrow = DialledLink.wait_for_bytes, SharedLoop._borrow
+
+    def noted(self: DialledLink, kick: int, timeout_s: float) -> bool:
+        polls.append(kick)
+        return poll(self, kick, timeout_s)
+
+    def work() -> None:
+        warm_up(client, reads)
+        answered = threading.Event()
+
+        def borrow_late(self: SharedLoop, connection: Connection, now: float) -> bool:
+            self.go_on()
+            assert answered.wait(10)
+            return borrow(self, connection, now)
+
+        gate = threading.Lock()
+        gate.acquire()
+        with monkeypatch.context() as patch:
+            patch.setattr(SharedLoop, "_borrow", borrow_late)
+            patch.setattr(DialledLink, "wait_for_bytes", noted)
+            reads.clear()
+            client.begin(_Bell(gate, answered), "echo", (b"early",))
+            assert client.wait(gate, 10)
+
+    in_thread(work)
+    assert (reads, polls) == ([True], [])
+
+
+class _Bell:
+    """Releases a lock when its request has ended."""
+
+    def __init__(self, gate: threading.Lock, answered: threading.Event) -> None:
+        self._gate = gate
+        self._answered = answered
+
+    def item(self, parts: Parts) -> None:
+        raise AssertionError("there is one answer")
+
+    def done(self, parts: Parts | None) -> None:
+        self._gate.release()
+        self._answered.set()
+
+    def fail(self, error: Error) -> None:
+        raise AssertionError(error)
 
 
 def test_large_answers_come_in_one_piece(client: Client, reads: list[bool]) -> None:

@@ -29,10 +29,17 @@ class Source:
         self.shard = link.shard_of(stream.name)
         self.schema: pa.Schema | None = stream.schema
 
-    def fetch(self, wants: list[Want], bytes_max: int, wait_s: float = 0.0) -> Ticket:
-        """Ask for transactions; the deadline begins when the server has waited."""
+    def fetch(
+        self, wants: list[Want], bytes_max: int, wait_s: float = 0.0, *, ahead: bool = False
+    ) -> Ticket:
+        """Ask for transactions; the deadline begins when the server has waited. `ahead`: they are there,
+        and should come in while somebody works on those before them."""
         message = Fetch(self.stream_id, wants, bytes_max, int(wait_s * 1000))
-        return self.link.ask(message, shard=self.shard, timeout_s=self.link.timeout_s + wait_s)
+        link = self.link
+        ticket = link.ask(message, shard=self.shard, timeout_s=link.timeout_s + wait_s)
+        if ahead:
+            link.wire.go_on()
+        return ticket
 
 
 class Delivery:

@@ -43,6 +43,9 @@ class Wire(Protocol):
     def cancel(self, pending: Any) -> None:
         """Stop a request; its sink hears no more."""
 
+    def go_on(self) -> None:
+        """Let what was asked for come in, while nobody waits for it."""
+
 
 class Link:
     """A node and its shards, a session in each of them that is written to, and what is under way."""

@@ -166,7 +166,7 @@ class Reader:
             if len(cursor.queue) <= cursor.refill_at and cursor.prefetch is None:
                 cursor.refill_at = NEVER
                 want = Want(cursor.partition, cursor.fetch_id)
-                cursor.prefetch = self._ask([want], cursor.fetch_bytes, 0.0)
+                cursor.prefetch = self._ask([want], cursor.fetch_bytes, 0.0, ahead=True)
             return found
 
     def _absorb_prefetch(self, cursor: Cursor, ask: Ask) -> None:
@@ -243,8 +243,9 @@ class Reader:
 
     # Answers.
 
-    def _ask(self, wants: list[Want], bytes_max: int, wait_s: float) -> Ask:
-        ask = Ask(self.source.fetch(wants, bytes_max, wait_s), self._epoch, bytes_max)
+    def _ask(self, wants: list[Want], bytes_max: int, wait_s: float, *, ahead: bool = False) -> Ask:
+        ticket = self.source.fetch(wants, bytes_max, wait_s, ahead=ahead)
+        ask = Ask(ticket, self._epoch, bytes_max)
         self._asks.add(ask)
         return ask
 
@@ -268,7 +269,8 @@ class Reader:
                 lane.ask = None
                 if found := self._absorb(ask):
                     lane.learn(ask, found)
-                    lane.ask = self._ask(lane.wants(), lane.fetch_bytes, _WAIT_S_MAX)
+                    ahead = ask.was_full(found)
+                    lane.ask = self._ask(lane.wants(), lane.fetch_bytes, _WAIT_S_MAX, ahead=ahead)
 
     def _absorb(self, ask: Ask) -> list[Delivery]:
         """Take in an answer: what was in it, whether or not it was new."""

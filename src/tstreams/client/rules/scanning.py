@@ -41,7 +41,7 @@ class Scan:
         self._ticket = None
         if from_id <= self._up_to:
             want = Want(self._partition, from_id, self._up_to)
-            self._ticket = self.source.fetch([want], FETCH_BYTES)
+            self._ticket = self.source.fetch([want], FETCH_BYTES, ahead=True)
 
     def next(self) -> Steps[list[Delivery]]:
         """The next part; nothing at the end."""
