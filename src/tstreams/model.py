@@ -70,6 +70,8 @@ class Stream:
     """The serialised Arrow schema, if the stream has one."""
     id: int = field(default=0, repr=False)
     """Its number on its server. A stream that is made anew under the same name has another."""
+    purged_before: int = field(default=0, repr=False, compare=False)
+    """Transactions with smaller ids cannot be read any more: they were purged, or others took their place."""
 
     @property
     def schema(self) -> pa.Schema | None:

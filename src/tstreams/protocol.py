@@ -104,6 +104,7 @@ class StreamInfo(Message, frozen=True, tag=2):
     ttl_ms: Id
     description: str
     schema: bytes | None
+    purged_before: Id = 0
 
 
 # Agents.

@@ -449,4 +449,5 @@ def info_of(stream: StreamState) -> StreamInfo:
         stream.ttl_ms,
         stream.description,
         stream.schema,
+        stream.purged_before,
     )

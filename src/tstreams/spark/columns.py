@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ..client.blocking.received import ReadTransaction
 from ..errors import BadRequest
-from ..items import Items
+from ..items import Items, Kind
 from ..model import IDS_PER_MS
 
 ROWS_PER_BATCH = 10_000
@@ -115,7 +115,7 @@ class Columns:
             if self._typed:
                 self._parts.append(transaction.to_arrow())
             else:
-                self._parts += _item_arrays(transaction)
+                self._parts += self._item_arrays(transaction)
             rows = len(transaction)
             self._ids.append(transaction.id)
             self._counts.append(rows)
@@ -133,6 +133,22 @@ class Columns:
         self._ids, self._counts, self._parts, self._rows = [], [], [], 0
         yield from whole.to_batches(max_chunksize=2 * ROWS_PER_BATCH)
 
+    def _item_arrays(self, transaction: ReadTransaction) -> list[pa.Array]:
+        items = transaction.items
+        if isinstance(items, Items) and items.kind is Kind.BYTES:  # one batch, as most are
+            return [items.to_arrow()]
+        table = transaction.to_arrow()
+        if table.schema.names != ITEM.names:
+            raise self._misses(ITEM.names[0], table.schema.names)
+        return table.column(0).chunks  # type: ignore[no-any-return]
+
+    def _misses(self, column: str, names: list[str]) -> BadRequest:
+        """A stream came later, with another schema, among those of a prefix."""
+        return BadRequest(
+            f"stream {self._name!r} has no column {column!r}, as the others that are read with "
+            f"it: it has {', '.join(names)}"
+        )
+
     def _own_columns(self) -> pa.Table:
         """What the stream has, in one piece, unless that would be more than an array can hold."""
         if self._typed:
@@ -145,11 +161,8 @@ class Columns:
         if wanted.name in names:
             return _as_type(own.column(wanted.name), wanted.type)
         known = self._known.get(wanted.name)
-        if known is None:  # a stream that came later, with another schema, among those of a prefix
-            raise BadRequest(
-                f"stream {self._name!r} has no column {wanted.name!r}, as the others that are read with "
-                f"it: it has {', '.join(names)}"
-            )
+        if known is None:
+            raise self._misses(wanted.name, names)
         return known()
 
     def _repeated(self, values: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:
@@ -177,13 +190,6 @@ class _Constant:
         if len(self._column) < rows:
             self._column = pa.repeat(self._value, max(rows, 2 * ROWS_PER_BATCH))
         return self._column.slice(0, rows)
-
-
-def _item_arrays(transaction: ReadTransaction) -> list[pa.Array]:
-    items = transaction.items
-    if isinstance(items, Items):  # it came in one batch, as most do
-        return [items.to_arrow()]
-    return transaction.to_arrow().column(0).chunks  # type: ignore[no-any-return]
 
 
 def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

@@ -143,7 +143,11 @@ class BatchReader(DataSourceReader):
         start = streams.resolve(self._options.start)
         found = ranges(start, streams.resolve(self._options.end))
         wanted = (it for it in map(self._bounds.narrow, found) if it is not None)
-        return slices.cut(ts, wanted, self._options.partitions_min)
+        planned = slices.cut(ts, wanted, self._options.partitions_min)
+        if self._options.fail_on_data_loss:
+            for it in planned:
+                it.purged_before = streams.streams()[it.stream].purged_before
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a slice, as record batches."""

@@ -25,6 +25,8 @@ class Slice(InputPartition):
         self.partition = partition
         self.after = after
         self.up_to = up_to
+        self.purged_before: int | None = None
+        """What had been purged when the read was planned; None if what is purged since does not matter."""
         self.value = None
 
     def __repr__(self) -> str:
@@ -88,9 +90,21 @@ def read(
     except NotFound:
         if fail_on_data_loss:
             raise
+    if slice_.purged_before is not None:
+        _check_kept(ts, slice_, slice_.purged_before)
     if last_id != slice_.up_to and fail_on_data_loss:
         raise DataLost(
             f"transaction {slice_.up_to} of stream {slice_.stream!r}, partition {slice_.partition}, is "
             "not there any more: its ttl ended, or it was purged, before the query came to it. Give the "
             'stream a longer ttl, or go on without it with .option("failOnDataLoss", "false").'
+        )
+
+
+def _check_kept(ts: Client, slice_: Slice, purged_before: int) -> None:
+    """Half of the old and nothing of the new is no state that the stream ever had: say so."""
+    now = ts.stream(slice_.stream).purged_before
+    if now > max(purged_before, slice_.after + 1):
+        raise DataLost(
+            f"stream {slice_.stream!r} was overwritten or purged while it was read: read it again, or take "
+            'what was left of it with .option("failOnDataLoss", "false").'
         )

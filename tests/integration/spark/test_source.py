@@ -8,8 +8,12 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from tstreams import Client
+from tstreams.spark.reading import BatchReader
+from tstreams.spark.slices import DataLost
+from tstreams.spark.source import Source
 
 from .conftest import Pipe
 
@@ -41,6 +45,28 @@ def test_all_columns_of_a_batch_read(pipe: Pipe, ts: Client, make: Make) -> None
     assert {row.stream for row in rows} == {stream}
     txn = next(iter(ts.scan(stream, 0)))
     assert rows[0].time == txn.time.replace(tzinfo=None)
+
+
+def test_a_read_that_is_overtaken_by_an_overwrite_fails(pipe: Pipe, ts: Client, make: Make) -> None:
+    """It was planned for what is gone: some rows of the old state, or none, would be neither state."""
+    stream = make(2)
+    fill(ts, stream, 20)
+
+    def planned(**options: str) -> tuple[BatchReader, list[InputPartition]]:
+        source = Source({"url": pipe.url, "stream": stream, **options})
+        reader = source.reader(source.schema())
+        return reader, list(reader.partitions())
+
+    reader, (first, second) = planned()
+    lenient, (kept, _) = planned(failOnDataLoss="false")
+    assert sum(batch.num_rows for batch in reader.read(first)) == 50
+    pipe.write(pipe.read(stream).limit(1).select("item"), stream, "overwrite")
+    for overtaken in (first, second):
+        with pytest.raises(DataLost, match="overwritten or purged while it was read"):
+            list(reader.read(overtaken))
+    assert list(lenient.read(kept)) == []
+    reader, (only,) = planned()
+    assert sum(batch.num_rows for batch in reader.read(only)) == 1
 
 
 def test_only_the_columns_that_are_wanted(pipe: Pipe, ts: Client, make: Make) -> None:

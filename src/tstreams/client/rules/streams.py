@@ -41,7 +41,15 @@ if TYPE_CHECKING:
 def stream_of(info: StreamInfo) -> Stream:
     """A stream, as users see it."""
     ttl = timedelta(milliseconds=info.ttl_ms)
-    return Stream(info.name, info.partitions, ttl, info.description, info.schema, info.id)
+    return Stream(
+        info.name,
+        info.partitions,
+        ttl,
+        info.description,
+        info.schema,
+        info.id,
+        info.purged_before,
+    )
 
 
 def create_stream(

@@ -78,7 +78,8 @@ class Ticket:
     # For the rules.
 
     def end(self) -> None:
-        """It is so far: for tickets that are no requests."""
+        """It is so far: for what no session counts."""
+        assert self.session is None, "a session waits for the answer"
         with self._lock:
             if self.ended:
                 return
