@@ -19,12 +19,14 @@ TESTS = (
     "tests/scenarios",
     "tests/simulation",
     "tests/unit/test_core.py",
+    "tests/unit/test_core_limits.py",
     "tests/unit/test_housekeeping.py",
     "tests/unit/test_index.py",
     "tests/unit/test_index_sweep.py",
     "tests/unit/test_items.py",
     "tests/unit/test_items_arrow.py",
     "tests/unit/test_ledger.py",
+    "tests/unit/test_ledger_failures.py",
 )
 """In one process, without servers and without Spark: a minute or two."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tstreams.core.facts import Agent, OpenTransactionState, Session, StreamState
+from tests.unit.core_client import Client, NoFacts
 from tstreams.core.records import (
     AnyRecord,
     Committed,
@@ -32,109 +31,25 @@ from tstreams.errors import (
     TooLarge,
 )
 from tstreams.limits import (
-    COMMIT_MEMBERS_MAX,
     SCHEMA_BYTES_MAX,
-    SESSION_REPLIES_MAX,
     SESSION_TTL_MS,
 )
 from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
-    AgentOpened,
     AlterStream,
     Brought,
-    CancelStep,
     CancelTransactions,
     CloseAgent,
     Commit,
-    CommitStep,
     CreateStream,
     DeleteStream,
-    Done,
     Instant,
     KeepAlive,
     OpenAgent,
     OpenTransaction,
     ReadPosition,
     SendItems,
-    SessionOpened,
-    Stage,
-    StreamInfo,
 )
-
-
-class NoFacts:
-    """An index that knows nothing: all that happens is in memory."""
-
-    def stream_named(self, name: str) -> StreamState | None:
-        return None
-
-    def stream(self, stream_id: int) -> StreamState | None:
-        return None
-
-    def agent(self, agent_id: int) -> Agent | None:
-        return None
-
-    def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
-        return None
-
-    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
-        return None
-
-    def open_transactions(self) -> Iterable[OpenTransactionState]:
-        return []
-
-    def last_step(self, job: str) -> int | None:
-        return None
-
-    def sessions(self) -> Iterable[Session]:
-        return []
-
-
-class Client:
-    """Makes requests of one session against a shard, and keeps the records."""
-
-    def __init__(self, shard: Shard | None = None, log: list[AnyRecord] | None = None) -> None:
-        self.shard = shard or Shard(NoFacts(), last_id=0, last_number=0, now_ms=0)
-        self.log = [] if log is None else log
-        self.now_ms = 1_000
-        record, reply = self.shard.open_session(self.now_ms)
-        self.log.append(record)
-        assert isinstance(reply, SessionOpened)
-        self.session = reply.session
-        self.sequence = 0
-
-    def ask(self, kind: type, *fields: Any, items: int = 0, brought: Sequence[int] = ()) -> Any:
-        self.sequence += 1
-        request = kind(self.session, self.sequence, 0, *fields)
-        records, reply = self.shard.handle(self.now_ms, request, items, brought)
-        assert records
-        self.log += records
-        return reply
-
-    def create(self, name: str = "clicks", partitions: int = 2) -> StreamInfo:
-        reply = self.ask(CreateStream, name, partitions, 60_000)
-        assert isinstance(reply, StreamInfo)
-        return reply
-
-    def agent(self, name: str = "p1", stream: str = "clicks", kind: str = "producer") -> int:
-        reply = self.ask(OpenAgent, kind, stream, name)
-        assert isinstance(reply, AgentOpened)
-        return reply.agent
-
-    def open(self, agent: int, partition: int = 0, lease_ms: int = 1000) -> int:
-        reply = self.ask(OpenTransaction, agent, partition, lease_ms)
-        assert isinstance(reply, Done)
-        return reply.id
-
-    def send(self, agent: int, transaction: int, items: int = 1) -> None:
-        self.ask(SendItems, agent, transaction, items=items)
-
-    def frontier(self, partition: int = 0, stream: str = "clicks") -> int | None:
-        state = self.shard.state
-        return state.frontier(state.stream_named(stream).id, partition)
-
-    def tick(self) -> None:
-        self.log += self.shard.tick(self.now_ms)
 
 
 @pytest.fixture
@@ -521,134 +436,6 @@ def test_a_shorter_ttl_ends_what_is_open_sooner(client: Client) -> None:
     client.now_ms = dying // IDS_PER_MS + 5_000
     client.tick()
     assert dying not in client.shard.state.open, "its lease is a minute, but its data would be dead"
-
-
-# Limits.
-
-
-def test_too_many_transactions_are_open(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstreams.core.rules.OPEN_TRANSACTIONS_MAX", 2)
-    producer = client.agent()
-    first, _ = client.open(producer), client.open(producer)
-    with pytest.raises(TooLarge, match="2 transactions are open already"):
-        client.open(producer)
-    client.ask(CancelTransactions, [producer], [first])
-    client.open(producer)
-
-
-def test_a_transaction_has_too_many_batches(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tstreams.core.rules.TRANSACTION_BATCHES_MAX", 2)
-    producer = client.agent()
-    transaction = client.open(producer)
-    client.send(producer, transaction)
-    client.send(producer, transaction)
-    with pytest.raises(TooLarge, match=f"transaction {transaction} has 2 batches already"):
-        client.send(producer, transaction)
-    brought = [Brought(producer, 0, transaction)]
-    with pytest.raises(TooLarge, match="2 batches"):
-        client.ask(Commit, [producer], [transaction], [], brought, brought=[1])
-    client.ask(Commit, [producer], [transaction])
-
-
-def test_a_commit_has_too_many_members(client: Client) -> None:
-    producer = client.agent()
-    for kind in (Commit, CancelTransactions):
-        with pytest.raises(TooLarge, match=f"{COMMIT_MEMBERS_MAX + 1} members"):
-            client.ask(kind, [producer], list(range(COMMIT_MEMBERS_MAX)))
-
-
-def test_too_many_answers_are_not_acknowledged(client: Client) -> None:
-    producer = client.agent()
-    while client.sequence < SESSION_REPLIES_MAX:
-        client.ask(Instant, producer, 0, items=1)
-    last_id = client.shard.state.last_id
-    with pytest.raises(TooLarge, match="not acknowledged"):
-        client.ask(Instant, producer, 0, items=1)
-    assert client.shard.state.last_id == last_id
-    client.shard.keep_alive(client.now_ms, KeepAlive(client.session, 1))
-    # It was refused without a trace: the same request is welcome now.
-    request = Instant(client.session, client.sequence, 1, producer, 0)
-    records, _ = client.shard.handle(client.now_ms, request, 1)
-    assert len(records) == 1
-
-
-def test_too_many_sessions(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tstreams.core.shard.SESSIONS_MAX", 2)
-    Client(client.shard)
-    with pytest.raises(TooLarge, match="2 sessions"):
-        client.shard.open_session(client.now_ms)
-    client.now_ms += SESSION_TTL_MS
-    client.tick()
-    Client(client.shard)
-
-
-def test_why_a_transaction_ended_is_remembered_for_a_while(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tstreams.core.state.ENDED_KEPT_MAX", 1)
-    producer = client.agent()
-    older, newer = client.open(producer), client.open(producer)
-    client.now_ms += 1000
-    client.tick()
-    client.shard.state.evict()
-    with pytest.raises(Expired):
-        client.ask(Commit, [producer], [newer])
-    with pytest.raises(InvalidState, match="not open"):
-        client.ask(Commit, [producer], [older])
-
-
-# Jobs.
-
-
-def test_nonsense_about_a_job_changes_nothing(client: Client) -> None:
-    producer, stranger = client.agent(), client.agent("p2")
-    whole, broken = client.open(producer), client.open(producer, 1)
-    client.send(producer, whole)
-    client.send(producer, broken, items=0)
-    attempts: list[tuple[type, tuple[Any, ...], str]] = [
-        (Stage, (producer, [whole], "job", 0, 499), "a lease is"),
-        (Stage, (producer, [whole], "", 0, 1000), "name"),
-        (Stage, (stranger, [whole], "job", 0, 1000), "belongs to another producer"),
-        (Stage, (producer, [broken], "job", 0, 1000), "ends in the middle of an item"),
-        (Stage, (producer, [whole, whole], "job", 0, 1000), "stands twice"),
-        (CommitStep, ("job", 0, [whole]), "was not staged for step 0 of job 'job'"),
-    ]
-    for kind, fields, message in attempts:
-        with pytest.raises(BadRequest, match=message):
-            client.ask(kind, *fields)
-    client.ask(Stage, producer, [whole], "job", 0, 1000)
-    for job, step in (("job", 1), ("another", 0)):
-        with pytest.raises(BadRequest, match=f"was not staged for step {step} of job '{job}'"):
-            client.ask(CommitStep, job, step, [whole])
-    client.ask(CommitStep, "job", 0, [whole])
-    assert list(client.shard.state.open) == [broken]
-
-
-def test_a_staged_transaction_lives_by_the_lease_of_its_step(client: Client) -> None:
-    producer = client.agent()
-    short, long = client.open(producer, 0, 50_000), client.open(producer, 1, 50_000)
-    client.ask(Stage, producer, [short], "job", 0, 1_000)
-    client.ask(Stage, producer, [long], "job", 1, 2_000)
-    client.now_ms += 999
-    client.tick()
-    client.ask(Stage, producer, [], "job", 1, 2_000)  # a sign of life, of the other step alone
-    client.now_ms += 1
-    client.tick()
-    assert list(client.shard.state.open) == [long]
-    client.now_ms += 1_999
-    client.tick()
-    assert list(client.shard.state.open) == []
-
-
-def test_a_step_that_is_cancelled_takes_no_other_with_it(client: Client) -> None:
-    producer = client.agent()
-    first, second = client.open(producer), client.open(producer)
-    client.ask(Stage, producer, [first], "job", 0, 1000)
-    client.ask(Stage, producer, [second], "job", 1, 1000)
-    client.ask(CancelStep, "job", 0)
-    assert list(client.shard.state.open) == [second]
 
 
 class ReplayedShard(RuleBasedStateMachine):
