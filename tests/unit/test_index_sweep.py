@@ -15,12 +15,14 @@ from tstreams.core.records import (
     ItemsSent,
     Moved,
     Opened,
+    StepCommitted,
     StreamAltered,
     StreamDeleted,
     StreamPurged,
 )
 from tstreams.index import floor_of, keys
 from tstreams.index.keys import SLOT_MS
+from tstreams.limits import JOB_TTL_MS
 from tstreams.model import IDS_PER_MS
 
 
@@ -116,6 +118,24 @@ def test_many_deleted_streams_go_in_bounded_steps(book: Book) -> None:
     assert book.live() == {}
     book.sweep_all(2 * HOUR_MS)
     assert book.kinds().keys() == {"L", "P"}
+
+
+def test_jobs_that_nobody_uses_are_forgotten_a_few_at_a_time(book: Book) -> None:
+    old = [f"old-{number:02}" for number in range(25)]
+    for job, used_ms in [*((job, 1_000) for job in old), ("young", 2_000)]:
+        book.apply(StepCommitted(0, 0, job, 4, [], [], [], [], False, used_ms))
+    last_step = book.index.facts.last_step
+    book.index.sweeper.sweep(JOB_TTL_MS + 999, 100)
+    assert [last_step(job) for job in old] == [4] * 25
+    now_ms = JOB_TTL_MS + 1_000
+    book.index.sweeper.sweep(now_ms, BUDGET)
+    assert [last_step(job) for job in old] == [4] * 25, "it looks once an hour"
+    now_ms += HOUR_MS
+    left = []
+    for _ in range(4):
+        book.index.sweeper.sweep(now_ms, BUDGET)
+        left.append(sum(last_step(job) == 4 for job in [*old, "young"]))
+    assert left == [16, 6, 0, 0]
 
 
 # After a crash.
