@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.unit.core_client import Client, NoFacts
+from tstreams.core.facts import Agent, StreamState
 from tstreams.core.records import (
+    AgentBegun,
     AnyRecord,
     Committed,
     Filled,
@@ -259,6 +261,56 @@ def test_the_newer_agent_of_a_name_fences_the_older(client: Client) -> None:
         with pytest.raises(Fenced):
             client.ask(kind, *fields, items=1)
     assert client.open(new)
+
+
+class EarlierFacts(NoFacts):
+    """An index that has seen a stream and its producer begin, and not what came after."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[StreamState, Agent] | None = None
+
+    def stream_named(self, name: str) -> StreamState | None:
+        return self.seen[0] if self.seen else None
+
+    def agent(self, agent_id: int) -> Agent | None:
+        return self.seen[1] if self.seen and self.seen[1].id == agent_id else None
+
+    def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
+        return self.seen[1].id if self.seen else None
+
+
+def test_a_name_that_was_given_back_is_free_before_the_index_knows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tstreams.core.state.STREAMS_CACHED_MAX", 0)
+    facts = EarlierFacts()
+    client = Client(Shard(facts, last_id=0, last_number=0, now_ms=0))
+    client.create()
+    producer = client.agent("p")
+    state = client.shard.state
+    held = state.agent(producer)
+    assert held is not None
+    facts.seen = state.stream_named("clicks"), held
+    state.evict()
+    client.ask(CloseAgent, producer)
+    state.lost.clear()
+    client.agent("p")
+    begun = client.log[-1]
+    assert isinstance(begun, AgentBegun)
+    assert begun.fenced == 0
+    assert state.lost == set(), "nobody lost a name"
+
+
+def test_a_record_that_fences_an_agent_which_is_gone(client: Client) -> None:
+    """Logs of earlier versions have such records."""
+    producer = client.agent("p")
+    client.ask(CloseAgent, producer)
+    newer = client.shard.state.last_number + 1
+    stream = client.shard.state.stream_named("clicks").id
+    record = AgentBegun(client.session, 9, newer, "producer", stream, "p", producer, [])
+    client.shard.replay(client.now_ms, record)
+    assert client.shard.state.holder("producer", stream, "p") == newer
+    assert client.shard.state.sessions[client.session].agents == {newer}
 
 
 def test_names_are_per_kind_and_stream(client: Client) -> None:

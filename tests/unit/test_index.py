@@ -135,6 +135,20 @@ def test_a_name_belongs_to_one_agent(book: Book) -> None:
     assert not {"A", "G", "R", "S"} & book.kinds().keys()
 
 
+def test_an_agent_is_fenced_that_is_gone_already(book: Book) -> None:
+    """Logs of earlier versions have such records."""
+    book.apply(
+        stream(1, "a"),
+        SessionBegun(2, 0),
+        AgentBegun(2, 1, 3, "producer", 1, "p", 0, []),
+        AgentEnded(2, 2, 3, []),
+        AgentBegun(2, 3, 4, "producer", 1, "p", 3, []),
+    )
+    assert book.index.facts.agent_named("producer", 1, "p") == 4
+    (session,) = book.index.facts.sessions()
+    assert session.agents == {4}
+
+
 def test_answers_are_kept_with_what_they_answer(book: Book) -> None:
     session = Session(2, last=3, acked=1, replies={2: Done(7), 3: NotFound("refused")})
     book.apply(stream(1, "a"), SessionBegun(2, 0))
