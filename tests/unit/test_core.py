@@ -72,6 +72,13 @@ def test_ids_are_times_and_only_rise(client: Client) -> None:
     assert client.open(producer) == 2_000 * IDS_PER_MS
 
 
+def test_an_instant_of_nothing_is_refused(client: Client) -> None:
+    producer = client.agent()
+    with pytest.raises(BadRequest, match="at least one whole item"):
+        client.ask(Instant, producer, 0, items=0)
+    assert client.shard.state.last_id == 0
+
+
 def test_more_ids_than_a_millisecond_has(client: Client) -> None:
     producer = client.agent()
     client.shard.state.last_id = client.now_ms * IDS_PER_MS + IDS_PER_MS - 1

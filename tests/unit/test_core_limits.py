@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core_client import Client
+from tests.unit.core_client import Client, NoFacts
+from tstreams.core.shard import Shard
 from tstreams.errors import BadRequest, Expired, InvalidState, TooLarge
 from tstreams.limits import COMMIT_MEMBERS_MAX, SESSION_REPLIES_MAX, SESSION_TTL_MS
 from tstreams.protocol import (
@@ -17,6 +18,7 @@ from tstreams.protocol import (
     CommitStep,
     Instant,
     KeepAlive,
+    ReadPosition,
     Stage,
 )
 
@@ -26,6 +28,13 @@ def client() -> Client:
     client = Client()
     client.create()
     return client
+
+
+class KnownPositions(NoFacts):
+    """An index in which readers stand somewhere."""
+
+    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
+        return 70 + partition
 
 
 # Limits.
@@ -104,7 +113,40 @@ def test_why_a_transaction_ended_is_remembered_for_a_while(
         client.ask(Commit, [producer], [older])
 
 
+def test_positions_that_were_dropped_are_read_again_from_the_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tstreams.core.state.STREAMS_CACHED_MAX", 2)
+    client = Client(Shard(KnownPositions(), last_id=0, last_number=0, now_ms=0))
+    client.create(partitions=3)
+    reader = client.agent("r", kind="reader")
+    moves = [ReadPosition(reader, partition, 5) for partition in (0, 1)]
+    client.ask(Commit, [reader], [], moves)
+    client.shard.state.evict()
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 6, 5), ReadPosition(reader, 2, 5)])
+    client.shard.state.evict()
+    with pytest.raises(InvalidState, match="stands at 70 in partition 0, not at 6"):
+        client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 7, 6)])
+    client.ask(Commit, [reader], [], [ReadPosition(reader, 1, 80, 71)])
+
+
 # Jobs.
+
+
+def test_a_step_that_was_committed_is_over_before_the_index_knows_it(client: Client) -> None:
+    producer = client.agent()
+    first, late = client.open(producer), client.open(producer)
+    client.send(producer, first)
+    client.ask(Stage, producer, [first], "job", 3, 1000)
+    client.ask(CommitStep, "job", 3, [first])
+    for step in (2, 3):
+        with pytest.raises(InvalidState, match=f"step {step} of job 'job' is over: step 3 was"):
+            client.ask(Stage, producer, [late], "job", step, 1000)
+    client.ask(CommitStep, "job", 3, [late])  # done before: it takes no effect, whatever it names
+    assert list(client.shard.state.open) == [late]
+    client.ask(Stage, producer, [late], "job", 4, 1000)
+    client.ask(CommitStep, "job", 4, [late], [], True)
+    assert client.shard.state.last_step("job") == -1, "the job has ended"
 
 
 def test_nonsense_about_a_job_changes_nothing(client: Client) -> None:

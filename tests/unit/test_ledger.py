@@ -219,6 +219,8 @@ def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_record_of_another_size_is_not_served() -> None:
     log = LocalLog(SimulatedFolder())
+    with pytest.raises(Corrupt, match="ledger 1 is not there"):
+        log.read_many([(position_of(1, 528), 8)])
     log.take_over(1, 0)
     (position,) = log.append([[b"eight by"]], 0)
     for size in (7, 9):
