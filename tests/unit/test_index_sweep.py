@@ -121,21 +121,22 @@ def test_many_deleted_streams_go_in_bounded_steps(book: Book) -> None:
 
 
 def test_jobs_that_nobody_uses_are_forgotten_a_few_at_a_time(book: Book) -> None:
-    old = [f"old-{number:02}" for number in range(25)]
-    for job, used_ms in [*((job, 1_000) for job in old), ("young", 2_000)]:
+    old, young = ([f"{name}-{number:02}" for number in range(15)] for name in ("old", "new"))
+    for job, used_ms in [*((job, 1_000) for job in old), *((job, 2 * HOUR_MS) for job in young)]:
         book.apply(StepCommitted(0, 0, job, 4, [], [], [], [], False, used_ms))
-    last_step = book.index.facts.last_step
+
+    def known(jobs: list[str]) -> int:
+        return sum(book.index.facts.last_step(job) == 4 for job in jobs)
+
     book.index.sweeper.sweep(JOB_TTL_MS + 999, 100)
-    assert [last_step(job) for job in old] == [4] * 25
-    now_ms = JOB_TTL_MS + 1_000
-    book.index.sweeper.sweep(now_ms, BUDGET)
-    assert [last_step(job) for job in old] == [4] * 25, "it looks once an hour"
-    now_ms += HOUR_MS
+    book.index.sweeper.sweep(JOB_TTL_MS + 1_000, 100)
+    assert known(old) == 15, "it looks once an hour"
     left = []
     for _ in range(4):
-        book.index.sweeper.sweep(now_ms, BUDGET)
-        left.append(sum(last_step(job) == 4 for job in [*old, "young"]))
-    assert left == [16, 6, 0, 0]
+        book.index.sweeper.sweep(JOB_TTL_MS + 999 + HOUR_MS, BUDGET)
+        left.append(known(old))
+    assert left == [15, 10, 0, 0], "it goes on behind those that are used, where it was"
+    assert known(young) == 15
 
 
 # After a crash.

@@ -337,6 +337,9 @@ def test_a_body_that_is_not_what_its_header_says(codec: Codec, stored: bytes) ->
     assert Items(forged(Kind.BYTES.value, Codec.NONE.value, 1, len(BODY), BODY)) == [bytes(100_000)]
     with pytest.raises(Corrupt):
         Items(blob)
+    piece = forged(Kind.PIECE.value, codec.value, 1, len(BODY), stored)
+    with pytest.raises(Corrupt):
+        Joiner().add(piece)  # any bytes are a piece, so their number is all there is to see
 
 
 def test_a_zstandard_frame_that_declares_a_terabyte_is_not_believed() -> None:
