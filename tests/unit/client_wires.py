@@ -18,7 +18,7 @@ from tstreams.errors import Error
 from tstreams.items import check
 from tstreams.protocol import Done, KeepAlive, NodeInfo, OpenSession, encode
 
-from .test_core import NoFacts
+from .core_client import NoFacts
 
 T = TypeVar("T")
 

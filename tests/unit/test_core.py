@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tstreams.core.facts import Agent, OpenTransactionState, Session, StreamState
+from tests.unit.core_client import Client, NoFacts
+from tstreams.core.facts import Agent, StreamState
 from tstreams.core.records import (
+    AgentBegun,
     AnyRecord,
     Committed,
     Filled,
@@ -31,10 +32,12 @@ from tstreams.errors import (
     NotFound,
     TooLarge,
 )
-from tstreams.limits import SCHEMA_BYTES_MAX, SESSION_TTL_MS
+from tstreams.limits import (
+    SCHEMA_BYTES_MAX,
+    SESSION_TTL_MS,
+)
 from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
-    AgentOpened,
     AlterStream,
     Brought,
     CancelTransactions,
@@ -42,91 +45,13 @@ from tstreams.protocol import (
     Commit,
     CreateStream,
     DeleteStream,
-    Done,
     Instant,
     KeepAlive,
     OpenAgent,
     OpenTransaction,
     ReadPosition,
     SendItems,
-    SessionOpened,
-    StreamInfo,
 )
-
-
-class NoFacts:
-    """An index that knows nothing: all that happens is in memory."""
-
-    def stream_named(self, name: str) -> StreamState | None:
-        return None
-
-    def stream(self, stream_id: int) -> StreamState | None:
-        return None
-
-    def agent(self, agent_id: int) -> Agent | None:
-        return None
-
-    def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
-        return None
-
-    def position(self, stream_id: int, reader: str, partition: int) -> int | None:
-        return None
-
-    def open_transactions(self) -> Iterable[OpenTransactionState]:
-        return []
-
-    def last_step(self, job: str) -> int | None:
-        return None
-
-    def sessions(self) -> Iterable[Session]:
-        return []
-
-
-class Client:
-    """Makes requests of one session against a shard, and keeps the records."""
-
-    def __init__(self, shard: Shard | None = None, log: list[AnyRecord] | None = None) -> None:
-        self.shard = shard or Shard(NoFacts(), last_id=0, last_number=0, now_ms=0)
-        self.log = [] if log is None else log
-        self.now_ms = 1_000
-        record, reply = self.shard.open_session(self.now_ms)
-        self.log.append(record)
-        assert isinstance(reply, SessionOpened)
-        self.session = reply.session
-        self.sequence = 0
-
-    def ask(self, kind: type, *fields: Any, items: int = 0, brought: Sequence[int] = ()) -> Any:
-        self.sequence += 1
-        request = kind(self.session, self.sequence, 0, *fields)
-        records, reply = self.shard.handle(self.now_ms, request, items, brought)
-        assert records
-        self.log += records
-        return reply
-
-    def create(self, name: str = "clicks", partitions: int = 2) -> StreamInfo:
-        reply = self.ask(CreateStream, name, partitions, 60_000)
-        assert isinstance(reply, StreamInfo)
-        return reply
-
-    def agent(self, name: str = "p1", stream: str = "clicks", kind: str = "producer") -> int:
-        reply = self.ask(OpenAgent, kind, stream, name)
-        assert isinstance(reply, AgentOpened)
-        return reply.agent
-
-    def open(self, agent: int, partition: int = 0, lease_ms: int = 1000) -> int:
-        reply = self.ask(OpenTransaction, agent, partition, lease_ms)
-        assert isinstance(reply, Done)
-        return reply.id
-
-    def send(self, agent: int, transaction: int, items: int = 1) -> None:
-        self.ask(SendItems, agent, transaction, items=items)
-
-    def frontier(self, partition: int = 0, stream: str = "clicks") -> int | None:
-        state = self.shard.state
-        return state.frontier(state.stream_named(stream).id, partition)
-
-    def tick(self) -> None:
-        self.log += self.shard.tick(self.now_ms)
 
 
 @pytest.fixture
@@ -145,6 +70,13 @@ def test_ids_are_times_and_only_rise(client: Client) -> None:
     assert second == first + 1
     client.now_ms = 2_000
     assert client.open(producer) == 2_000 * IDS_PER_MS
+
+
+def test_an_instant_of_nothing_is_refused(client: Client) -> None:
+    producer = client.agent()
+    with pytest.raises(BadRequest, match="at least one whole item"):
+        client.ask(Instant, producer, 0, items=0)
+    assert client.shard.state.last_id == 0
 
 
 def test_more_ids_than_a_millisecond_has(client: Client) -> None:
@@ -338,6 +270,56 @@ def test_the_newer_agent_of_a_name_fences_the_older(client: Client) -> None:
     assert client.open(new)
 
 
+class EarlierFacts(NoFacts):
+    """An index that has seen a stream and its producer begin, and not what came after."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[StreamState, Agent] | None = None
+
+    def stream_named(self, name: str) -> StreamState | None:
+        return self.seen[0] if self.seen else None
+
+    def agent(self, agent_id: int) -> Agent | None:
+        return self.seen[1] if self.seen and self.seen[1].id == agent_id else None
+
+    def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
+        return self.seen[1].id if self.seen else None
+
+
+def test_a_name_that_was_given_back_is_free_before_the_index_knows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tstreams.core.state.STREAMS_CACHED_MAX", 0)
+    facts = EarlierFacts()
+    client = Client(Shard(facts, last_id=0, last_number=0, now_ms=0))
+    client.create()
+    producer = client.agent("p")
+    state = client.shard.state
+    held = state.agent(producer)
+    assert held is not None
+    facts.seen = state.stream_named("clicks"), held
+    state.evict()
+    client.ask(CloseAgent, producer)
+    state.lost.clear()
+    client.agent("p")
+    begun = client.log[-1]
+    assert isinstance(begun, AgentBegun)
+    assert begun.fenced == 0
+    assert state.lost == set(), "nobody lost a name"
+
+
+def test_a_record_that_fences_an_agent_which_is_gone(client: Client) -> None:
+    """Logs of earlier versions have such records."""
+    producer = client.agent("p")
+    client.ask(CloseAgent, producer)
+    newer = client.shard.state.last_number + 1
+    stream = client.shard.state.stream_named("clicks").id
+    record = AgentBegun(client.session, 9, newer, "producer", stream, "p", producer, [])
+    client.shard.replay(client.now_ms, record)
+    assert client.shard.state.holder("producer", stream, "p") == newer
+    assert client.shard.state.sessions[client.session].agents == {newer}
+
+
 def test_names_are_per_kind_and_stream(client: Client) -> None:
     client.create("other")
     agents = [
@@ -477,6 +459,42 @@ def test_more_nonsense(client: Client) -> None:
     for kind, fields in attempts:
         with pytest.raises(BadRequest):
             client.ask(kind, *fields, items=1)
+        assert transaction in client.shard.state.open
+
+
+def test_what_belongs_to_a_deleted_stream_commits_nothing(client: Client) -> None:
+    client.create("other")
+    reader, producer = client.agent("r", kind="reader"), client.agent("p", "other")
+    kept = client.open(producer)
+    client.send(producer, kept)
+    client.ask(DeleteStream, "clicks")
+    with pytest.raises(NotFound, match=f"agent {reader}: its stream has been deleted"):
+        client.ask(Commit, [producer, reader], [kept], [ReadPosition(reader, 0, 7)])
+    assert kept in client.shard.state.open
+    client.ask(Commit, [producer], [kept])
+
+
+def test_whoever_asks_for_what_a_takeover_ended_is_told_so(client: Client) -> None:
+    old, bystander = client.agent("p"), client.agent("p2")
+    transaction = client.open(old)
+    client.send(old, transaction)
+    Client(client.shard).agent("p")
+    with pytest.raises(Fenced, match=f"transaction {transaction} ended when its producer's name"):
+        client.ask(Commit, [bystander], [transaction])
+
+
+def test_a_shorter_ttl_ends_what_is_open_sooner(client: Client) -> None:
+    producer = client.agent()
+    dying, living = client.open(producer, 0, 60_000), client.open(producer, 1, 2_000)
+    client.ask(AlterStream, "clicks", 5_000)
+    client.now_ms += 1_900
+    client.shard.keep_alive(client.now_ms, KeepAlive(client.session, 0))
+    client.now_ms += 1_900
+    client.tick()
+    assert list(client.shard.state.open) == [dying, living]
+    client.now_ms = dying // IDS_PER_MS + 5_000
+    client.tick()
+    assert dying not in client.shard.state.open, "its lease is a minute, but its data would be dead"
 
 
 class ReplayedShard(RuleBasedStateMachine):

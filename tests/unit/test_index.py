@@ -17,18 +17,21 @@ from tstreams.core.records import (
     AnyRecord,
     Committed,
     Ended,
+    InstantMade,
     ItemsSent,
     Moved,
     Opened,
     SessionBegun,
     SessionsEnded,
+    Staged,
+    StepCommitted,
     StreamAltered,
     StreamCreated,
     StreamDeleted,
     StreamPurged,
 )
 from tstreams.errors import Corrupt, NotFound
-from tstreams.index import IndexFailed, Store, keys
+from tstreams.index import Index, IndexFailed, Store, keys
 from tstreams.index.keys import Place
 from tstreams.model import ID_MAX, IDS_PER_MS
 from tstreams.protocol import Done
@@ -132,6 +135,20 @@ def test_a_name_belongs_to_one_agent(book: Book) -> None:
     assert not {"A", "G", "R", "S"} & book.kinds().keys()
 
 
+def test_an_agent_is_fenced_that_is_gone_already(book: Book) -> None:
+    """Logs of earlier versions have such records."""
+    book.apply(
+        stream(1, "a"),
+        SessionBegun(2, 0),
+        AgentBegun(2, 1, 3, "producer", 1, "p", 0, []),
+        AgentEnded(2, 2, 3, []),
+        AgentBegun(2, 3, 4, "producer", 1, "p", 3, []),
+    )
+    assert book.index.facts.agent_named("producer", 1, "p") == 4
+    (session,) = book.index.facts.sessions()
+    assert session.agents == {4}
+
+
 def test_answers_are_kept_with_what_they_answer(book: Book) -> None:
     session = Session(2, last=3, acked=1, replies={2: Done(7), 3: NotFound("refused")})
     book.apply(stream(1, "a"), SessionBegun(2, 0))
@@ -201,6 +218,59 @@ def test_a_moved_batch_lies_elsewhere(book: Book) -> None:
     assert keys.unpack_transaction(value) == (3, [Place(moved[2], SIZE), Place(moved[0], SIZE)])
 
 
+def test_an_instant_moves_the_readers_that_it_names(book: Book) -> None:
+    moves = [(1, "r", 0, 7), (1, "r", 1, 9)]
+    book.apply(stream(1, "a", 2), InstantMade(0, 0, 50, 1, 0, 3, moves))
+    facts = book.index.facts
+    assert facts.positions(1, "r") == [(0, 7), (1, 9)]
+    assert [facts.position(1, "r", partition) for partition in (0, 1, 2)] == [7, 9, None]
+    assert book.ids(1) == [50]
+    book.apply(InstantMade(0, 0, 51, 1, 0, 3))
+    assert facts.positions(1, "r") == [(0, 7), (1, 9)]
+
+
+def test_which_batch_lies_at_a_position(book: Book) -> None:
+    opened = Opened(0, 0, 50, 1, 0, 3, 1000)
+    sent = ItemsSent(0, 0, 50, 1, 0, 2)
+    _, _, first, second = book.apply(stream(1, "a"), opened, sent, sent)
+    number_of = book.index.applier.number_of_batch
+    wanted = [0, 1, None]
+    assert [number_of(1, 0, 50, it) for it in (first, second, second + 1)] == wanted
+    book.apply(Committed(0, 0, [50], [], []))
+    assert [number_of(1, 0, 50, it) for it in (first, second, second + 1)] == wanted
+    assert number_of(1, 0, 51, first) is None
+
+
+def test_what_is_cached_of_streams_may_be_dropped_at_any_time(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tstreams.index.applier.STREAMS_CACHED_MAX", 0)
+    book.apply(stream(1, "a", 1, 10_000), stream(2, "b"))
+    for second in range(5):
+        book.apply(instant(second * 1000, 1), instant(second * 1000, 2, 0, 1))
+    book.apply(StreamAltered(0, 0, 1, 3_000, ""))
+    book.apply(instant(5_000, 1), instant(5_000, 2, 0, 1))
+    book.sweep_all(6_000)
+    assert [it // IDS_PER_MS for it in book.ids(1)] == [3_000, 4_000, 5_000]
+    assert len(book.ids(2)) == 6
+    book.sweep_all(60_000)
+    assert book.ids(1) == []
+
+
+def test_a_job_is_known_until_its_last_step(book: Book) -> None:
+    book.apply(stream(1, "a"), Opened(0, 0, 50, 1, 0, 3, 1000), Staged(0, 0, "job", 0, 1000, [50]))
+    facts = book.index.facts
+    assert facts.last_step("job") is None
+    (it,) = facts.open_transactions()
+    assert (it.agent, it.job, it.step) == (0, "job", 0)
+    book.apply(StepCommitted(0, 0, "job", 0, [], [50], [], [], False, 1000))
+    assert facts.last_step("job") == 0
+    assert list(facts.open_transactions()) == []
+    book.apply(StepCommitted(0, 0, "job", 1, [], [], [], [], True, 2000))
+    assert facts.last_step("job") is None
+    assert "J" not in book.kinds()
+
+
 def test_a_batch_that_died_while_it_was_moved_stays_dead(book: Book) -> None:
     book.apply(stream(1, "a"), instant(1, 1))
     book.sweep_all(2 * HOUR_MS)
@@ -221,12 +291,66 @@ def test_the_last_of_a_partition_is_not_that_of_its_neighbour(book: Book) -> Non
     assert facts.last_transaction(1, 2, 0, 6 * IDS_PER_MS - 1) is None
 
 
+def test_an_empty_index_has_nothing(book: Book) -> None:
+    assert book.index.facts.last_transaction(1, 0, 0, ID_MAX) is None
+    assert list(book.index.facts.transactions(1, 0, 0, ID_MAX)) == []
+    assert (book.index.applied, book.index.last_id, book.index.last_number) == (0, 0, 0)
+
+
+def test_the_index_reaches_the_end_of_a_log_that_holds_nothing_for_it(book: Book) -> None:
+    book.apply(stream(1, "a"), instant(1, 1))
+    applied, last_id = book.index.applied, book.index.last_id
+    book.index.reach(applied - 512)
+    assert book.index.applied == applied, "it never goes back"
+    book.index.reach(applied + 512)
+    book.index.store.flush()
+    book.crash()
+    assert (book.index.applied, book.index.last_id) == (applied + 512, last_id)
+
+
 # What goes wrong.
 
 
 def test_a_database_in_use_is_refused(book: Book) -> None:
     with pytest.raises(IndexFailed, match="cannot be opened"):
         Store(book.path)
+
+
+def test_an_index_that_cannot_be_read_lets_go_of_its_database(tmp_path: Path) -> None:
+    store = Store(tmp_path / "index")
+    batch = store.batch()
+    batch.put(keys.POSITION, b"nonsense")
+    store.write(batch)
+    with pytest.raises(Corrupt):
+        Index(store)
+    again = Store(tmp_path / "index")  # nobody has it open
+    batch = again.batch()
+    batch.put(keys.POSITION, keys.HEAD.pack(512, 1, 1))
+    again.write(batch)
+    assert Index(again).applied == 512
+    again.close()
+
+
+def test_a_database_that_is_only_read_is_not_written(book: Book) -> None:
+    book.apply(stream(1, "a"))
+    book.index.store.flush()
+    book.index.store.close()
+    store = Store(book.path, read_only=True)
+    batch = store.batch()
+    batch.put(b"?", b"")
+    with pytest.raises(IndexFailed, match="the index cannot be written"):
+        store.write(batch)
+    with pytest.raises(IndexFailed, match="the index cannot be flushed"):
+        store.flush()
+    assert store.get(b"?") is None
+    assert Index(store).facts.stream_named("a") is not None
+    store.close()
+
+
+def test_a_database_that_is_not_there_is_not_made_by_reading(tmp_path: Path) -> None:
+    with pytest.raises(IndexFailed, match="cannot be opened"):
+        Store(tmp_path / "index", read_only=True)
+    assert not (tmp_path / "index").exists()
 
 
 def test_a_damaged_database_says_so(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from tstreams.core.records import (
     ItemsSent,
     Moved,
     Opened,
+    StepCommitted,
     StreamAltered,
     StreamDeleted,
     StreamPurged,
 )
 from tstreams.index import floor_of, keys
 from tstreams.index.keys import SLOT_MS
+from tstreams.limits import JOB_TTL_MS
 from tstreams.model import IDS_PER_MS
 
 
@@ -116,6 +118,25 @@ def test_many_deleted_streams_go_in_bounded_steps(book: Book) -> None:
     assert book.live() == {}
     book.sweep_all(2 * HOUR_MS)
     assert book.kinds().keys() == {"L", "P"}
+
+
+def test_jobs_that_nobody_uses_are_forgotten_a_few_at_a_time(book: Book) -> None:
+    old, young = ([f"{name}-{number:02}" for number in range(15)] for name in ("old", "new"))
+    for job, used_ms in [*((job, 1_000) for job in old), *((job, 2 * HOUR_MS) for job in young)]:
+        book.apply(StepCommitted(0, 0, job, 4, [], [], [], [], False, used_ms))
+
+    def known(jobs: list[str]) -> int:
+        return sum(book.index.facts.last_step(job) == 4 for job in jobs)
+
+    book.index.sweeper.sweep(JOB_TTL_MS + 999, 100)
+    book.index.sweeper.sweep(JOB_TTL_MS + 1_000, 100)
+    assert known(old) == 15, "it looks once an hour"
+    left = []
+    for _ in range(4):
+        book.index.sweeper.sweep(JOB_TTL_MS + 999 + HOUR_MS, BUDGET)
+        left.append(known(old))
+    assert left == [15, 10, 0, 0], "it goes on behind those that are used, where it was"
+    assert known(young) == 15
 
 
 # After a crash.

@@ -102,6 +102,22 @@ def test_what_can_be_packed() -> None:
         pack([bytes(FRAME_BYTES_MAX)])
 
 
+def test_items_are_equal_to_any_sequence_of_the_same() -> None:
+    items = Items(pack([b"a", b"bc"]))
+    assert items == [b"a", b"bc"]
+    assert items == (b"a", b"bc")
+    assert items == Items(pack([b"a", b"bc"], Codec.ZSTD))
+    for other in ([b"a"], [b"a", b"cb"], Items(pack([b"a", b"b"])), b"abc", "abc", 7, None):
+        assert items != other
+    assert repr(items) == "<2 items, 15 bytes>"
+    assert items.nbytes == 15 == 3 * 4 + 3
+
+
+def test_items_that_only_look_as_if_they_had_one_size() -> None:
+    items = [b"12", b"3", b"456"]  # the first, times their number, is all of them together
+    assert list(Items(pack(items))) == items
+
+
 @pytest.mark.parametrize("wrong", ["text", 7, None, [b"a"]])
 def test_what_is_not_an_item(wrong: object) -> None:
     for items in ([wrong], [b"a", wrong]):
@@ -309,10 +325,11 @@ BODY = bytes(4) + (100_000).to_bytes(4, "little") + bytes(100_000)
         (Codec.ZSTD, zstandard.ZstdCompressor().compress(bytes(2**24))),
         (Codec.ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress(bytes(2**24))),
         (Codec.ZSTD, zstandard.ZstdCompressor().compress(BODY) + b"more"),
+        (Codec.LZ4, lz4.block.compress(BODY[:-1], store_size=False)),
         (Codec.LZ4, b"\xff" * 100),
         (Codec.ZSTD, b"\xff" * 100),
     ],
-    ids=["lz4", "zstd", "zstd of unknown size", "zstd and more", "no lz4", "no zstd"],
+    ids=["lz4", "zstd", "zstd of unknown size", "zstd and more", "short lz4", "no lz4", "no zstd"],
 )
 def test_a_body_that_is_not_what_its_header_says(codec: Codec, stored: bytes) -> None:
     blob = forged(Kind.BYTES.value, codec.value, 1, len(BODY), stored)
@@ -320,6 +337,9 @@ def test_a_body_that_is_not_what_its_header_says(codec: Codec, stored: bytes) ->
     assert Items(forged(Kind.BYTES.value, Codec.NONE.value, 1, len(BODY), BODY)) == [bytes(100_000)]
     with pytest.raises(Corrupt):
         Items(blob)
+    piece = forged(Kind.PIECE.value, codec.value, 1, len(BODY), stored)
+    with pytest.raises(Corrupt):
+        Joiner().add(piece)  # any bytes are a piece, so their number is all there is to see
 
 
 def test_a_zstandard_frame_that_declares_a_terabyte_is_not_believed() -> None:

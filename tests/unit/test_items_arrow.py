@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import sys
 from mmap import mmap
 from typing import Any
 
@@ -254,12 +256,53 @@ def test_limits_of_rows() -> None:
     large = pa.record_batch({"b": [bytes(FRAME_BYTES_MAX)]})
     with pytest.raises(TooLarge, match="row"):
         list(pack_many(large, schema=large.schema))
+    with pytest.raises(TooLarge, match="a batch of"):
+        pack_arrow(large)
     assert list(pack_many(many.slice(0, 0), schema=many.schema)) == []
+
+
+def test_small_chunks_are_put_together_up_to_the_limit() -> None:
+    chunks = [pa.table({"n": list(range(at, at + 100))}) for at in range(0, 2000, 100)]
+    table = pa.concat_tables(chunks)
+    assert table["n"].num_chunks == 20
+    blobs = list(pack_many(table, schema=table.schema, bytes_max=4000))
+    assert 4 <= len(blobs) < 10
+    assert max(map(len, blobs)) <= 4000
+    assert to_table(read(blobs), table.schema).equals(table)
+
+
+class Coded(pa.ExtensionType):  # type: ignore[misc]
+    """A type of a user's own, stored in a way that a batch cannot hold."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.dictionary(pa.int8(), pa.string()), "tests.coded")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> Coded:
+        return cls()
+
+
+def test_a_type_of_a_users_own() -> None:
+    schema = pa.schema([("id", pa.uuid()), ("n", pa.int64())])
+    table = pa.table({"id": [bytes(range(16))], "n": [1]}, schema)
+    blobs = list(pack_many(table, schema=read_schema(pack_schema(schema))))
+    assert to_table(read(blobs), schema).equals(table)
+
+
+def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pip install 'tstreams\[arrow\]'"):
+        read_schema(b"")
 
 
 def test_schemas() -> None:
     with pytest.raises(BadRequest, match="'deep' is dictionary"):
         pack_schema(pa.schema([("deep", pa.list_(pa.dictionary(pa.int8(), pa.string())))]))
+    with pytest.raises(BadRequest, match="'hidden' is dictionary"):
+        pack_schema(pa.schema([("hidden", Coded())]))
     with pytest.raises(BadRequest, match="at least one column"):
         pack_schema(pa.schema([]))
     with pytest.raises(TooLarge, match="schema"):
@@ -347,6 +390,34 @@ def test_rows_of_another_schema_or_number() -> None:
         Items(seal(Kind.ARROW, Codec.NONE, 3, bytes(batch.serialize()))).to_arrow(batch.schema)
     with pytest.raises(Corrupt):
         Items(seal(Kind.ARROW, Codec.NONE, 1, pack_schema(SCHEMA))).to_arrow(SCHEMA)
+
+
+def without(table: str, field: int) -> bytes:
+    """Rows in a message that lacks a field of one of its flatbuffer's tables."""
+    body = bytearray(pa.record_batch({"n": [1, 2]}).serialize())
+    start = 8  # behind the continuation marker and the length of the metadata
+
+    def number(form: str, at: int) -> int:
+        return int(struct.unpack_from("<" + form, body, at)[0])
+
+    def vtable(at: int) -> int:
+        return at - number("i", at)
+
+    at = start + number("I", start)
+    if table == "batch":
+        header = at + number("H", vtable(at) + 4 + 2 * 2)
+        at = header + number("I", header)
+    slot = vtable(at) + 4 + 2 * field
+    assert number("H", slot) > 0, "it was there"
+    struct.pack_into("<H", body, slot, 0)
+    return bytes(body)
+
+
+@pytest.mark.parametrize(("table", "field"), [("message", 2), ("batch", 1)])
+def test_a_message_that_lacks_a_part_is_corrupt(table: str, field: int) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    with pytest.raises(Corrupt):
+        Items(seal(Kind.ARROW, Codec.NONE, 2, without(table, field))).to_arrow(schema)
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.simulation.disk import PowerCut, SimulatedFolder
 from tstreams.errors import Corrupt, InvalidState
 from tstreams.ledger.files import RealFolder
+from tstreams.ledger.format import VERSION, Head
 from tstreams.ledger.local import LocalLog
-from tstreams.ledger.port import DiskFull, LogFailed, split_position
+from tstreams.ledger.port import DiskFull, LogFailed, position_of, split_position
 
 SMALL = 16 * 1024
 """Ledgers of this size make the tests roll often."""
@@ -170,6 +174,60 @@ def test_a_full_disk_is_told_before_anything_is_written() -> None:
     folder.sync_error = None
     log.append([[b"c"]], 0)
     assert contents(log) == [b"a" * 600, b"c"]
+
+
+# A log that is not what the index has taken from it.
+
+
+def test_a_ledger_that_the_index_has_taken_is_gone(tmp_path: Path) -> None:
+    log = LocalLog(RealFolder(tmp_path))
+    log.take_over(1, 0)
+    log.append([[b"x"]], 0)
+    applied = log.end
+    log.close()
+    assert log.end == 0
+    (file,) = tmp_path.glob("*.ledger")
+    os.truncate(file, 512)
+    with pytest.raises(Corrupt, match=r"ledger 1 ends at 512.* before 1024.*was cut"):
+        LocalLog(RealFolder(tmp_path), applied=applied)
+    file.unlink()
+    with pytest.raises(Corrupt, match="ledger 1, up to which the index has taken the log"):
+        LocalLog(RealFolder(tmp_path), applied=applied)
+
+
+def test_a_closed_ledger_that_was_cut_is_told_when_the_log_is_opened(tmp_path: Path) -> None:
+    log = LocalLog(RealFolder(tmp_path))
+    log.take_over(1, 0)
+    log.append([[bytes(2000)]], 0)
+    log.roll(0)
+    log.close()
+    file = tmp_path / "000000000001.ledger"
+    size = file.stat().st_size
+    os.truncate(file, size - 512)
+    with pytest.raises(Corrupt, match=f"ledger 1 has {size - 512} bytes of the {size} that"):
+        LocalLog(RealFolder(tmp_path))
+
+
+def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
+    head = bytearray(Head(1, 1, 0, 0, 0).encode())
+    head[8:16] = struct.pack("<II", VERSION + 1, 0)
+    head[12:16] = struct.pack("<I", crc32c(bytes(head[: Head.SIZE])))
+    (tmp_path / "000000000001.ledger").write_bytes(head)
+    with pytest.raises(Corrupt, match=f"has version {VERSION + 1}; this program reads {VERSION}"):
+        LocalLog(RealFolder(tmp_path))
+
+
+def test_a_record_of_another_size_is_not_served() -> None:
+    log = LocalLog(SimulatedFolder())
+    with pytest.raises(Corrupt, match="ledger 1 is not there"):
+        log.read_many([(position_of(1, 528), 8)])
+    log.take_over(1, 0)
+    (position,) = log.append([[b"eight by"]], 0)
+    for size in (7, 9):
+        with pytest.raises(Corrupt, match="ledger 1"):
+            log.read_many([(position, size)])
+    with pytest.raises(Corrupt, match="ledger 9 is not there"):
+        log.read_many([(position_of(9, 528), 8)])
 
 
 class CrashingLog(RuleBasedStateMachine):

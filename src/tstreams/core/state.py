@@ -134,9 +134,8 @@ class State:
             session = self.sessions.get(agent.session)
             if session is not None:
                 session.agents.discard(agent_id)
-            key = (agent.kind, agent.stream, agent.name)
-            if self._holders.get(key) == agent_id:
-                self._holders[key] = None
+            # Also if it is not known who holds it: the index may still name this agent.
+            self._holders[agent.kind, agent.stream, agent.name] = None
 
     def position(self, stream_id: int, reader: str, partition: int) -> int:
         """What a reader has checkpointed in a partition, or 0."""

@@ -69,6 +69,8 @@ class Store:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         access = AccessType.read_only() if read_only else AccessType.read_write()
+        if read_only and not path.is_dir():  # rocksdict would make it, and leave its settings there
+            raise IndexFailed(f"the index in {path} cannot be opened: it is not there")
         try:
             if not read_only:
                 path.mkdir(parents=True, exist_ok=True)

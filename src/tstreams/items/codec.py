@@ -45,23 +45,21 @@ _contexts = _Contexts()
 
 
 def compress(codec: Codec, body: Buffer) -> Buffer:
-    """The body as it is stored."""
+    """The body as it is stored, with a codec that is not NONE."""
     if codec is Codec.LZ4:
         import lz4.block
 
         return lz4.block.compress(body, store_size=False)  # type: ignore[no-any-return]
-    if codec is Codec.ZSTD:
-        compressor = _contexts.compressor
-        if compressor is None:
-            import zstandard
+    compressor = _contexts.compressor
+    if compressor is None:
+        import zstandard
 
-            compressor = _contexts.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
-        return compressor.compress(body)
-    return body
+        compressor = _contexts.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+    return compressor.compress(body)
 
 
 def decompress(codec: Codec, stored: Buffer, size: int) -> Buffer:
-    """The body of `size` bytes. `Corrupt` if it is anything else; no more than `size` is ever allocated."""
+    """The body of `size` bytes, from a codec that is not NONE. `Corrupt` if it is anything else; no more than `size` is ever allocated."""
     most = _MOST.get(codec)
     if most is not None and size > most(len(stored)):
         raise Corrupt(f"an item batch of {size} bytes cannot be stored in {len(stored)}")
@@ -70,10 +68,8 @@ def decompress(codec: Codec, stored: Buffer, size: int) -> Buffer:
             import lz4.block
 
             body: Buffer = lz4.block.decompress(stored, uncompressed_size=size)
-        elif codec is Codec.ZSTD:
-            body = _decompress_zstd(stored, size)
         else:
-            body = stored
+            body = _decompress_zstd(stored, size)
     except Corrupt:
         raise
     except Exception as error:

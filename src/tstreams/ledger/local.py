@@ -337,7 +337,9 @@ class LocalLog:
             self._folder.rename(name, ledger.name)
         except OSError as error:
             file.close()
-            if error.errno in _FULL:
+            # If it has its name, it says where the one before it ends, and that must not grow any more.
+            begun = ledger.name in self._folder.names()
+            if error.errno in _FULL and not begun:
                 raise DiskFull(f"there is no room for another ledger: {error}") from error
             raise self._fail(f"beginning ledger {head.ledger_id:x} failed", error) from error
         if last is not None and self._groups:

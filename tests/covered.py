@@ -1,0 +1,55 @@
+"""How much of the storage is covered by quick tests, in lines and branches: python -m tests.covered
+
+The exit code is 1 if a test fails, or if any of the four packages is below `PERCENT_MIN`. What is measured and
+what is left out is in `pyproject.toml`, under `tool.coverage`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from coverage import Coverage
+
+PACKAGES = ("core", "ledger", "index", "items")
+PERCENT_MIN = 95
+TESTS = (
+    "tests/fuzz",
+    "tests/scenarios",
+    "tests/simulation",
+    "tests/unit/test_core.py",
+    "tests/unit/test_core_limits.py",
+    "tests/unit/test_housekeeping.py",
+    "tests/unit/test_index.py",
+    "tests/unit/test_index_sweep.py",
+    "tests/unit/test_items.py",
+    "tests/unit/test_items_arrow.py",
+    "tests/unit/test_ledger.py",
+    "tests/unit/test_ledger_failures.py",
+)
+"""In one process, without servers and without Spark: a minute or two."""
+
+
+def main() -> int:
+    """Run the tests, print a table for each package, and judge."""
+    Path("build").mkdir(exist_ok=True)
+    run = [sys.executable, "-m", "coverage", "run", "-m", "pytest", *TESTS, *sys.argv[1:]]
+    if subprocess.run(run, check=False).returncode:
+        print("a test failed: nothing is said about coverage")
+        return 1
+    covered = Coverage()
+    covered.load()
+    percents = {}
+    for package in PACKAGES:
+        print(f"\n== {package}", flush=True)
+        percents[package] = covered.report(include=[f"src/tstreams/{package}/*"])
+    print()
+    for package, percent in percents.items():
+        verdict = "" if percent >= PERCENT_MIN else f": less than {PERCENT_MIN} %"
+        print(f"{package:<6} {percent:6.2f} %{verdict}")
+    return 1 if min(percents.values()) < PERCENT_MIN else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
