@@ -22,11 +22,15 @@ class SimulatedFile:
     def write(self, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> int:
         self.disk.step()
         data = b"".join(buffers)
+        if self.disk.write_error is not None:
+            data = data[: len(data) // 2]
         if len(self.now) < offset + len(data):
             self.now.extend(bytes(offset + len(data) - len(self.now)))
         self.now[offset : offset + len(data)] = data
         last = offset + max(0, len(data) - 1)
         self.dirty.update(range(offset // SECTOR_BYTES, last // SECTOR_BYTES + 1))
+        if self.disk.write_error is not None:
+            raise self.disk.write_error
         return len(data)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -74,6 +78,8 @@ class SimulatedFolder:
         self.files: dict[str, SimulatedFile] = {}
         self.steps_left: int | None = None
         self.sync_error: OSError | None = None
+        self.write_error: OSError | None = None
+        """What writing fails with, after half of it was written."""
 
     def step(self) -> None:
         if self.steps_left is not None:
@@ -104,5 +110,6 @@ class SimulatedFolder:
         rng = random.Random(seed)
         self.steps_left = None
         self.sync_error = None
+        self.write_error = None
         for file in self.files.values():
             file.lose_power(rng)

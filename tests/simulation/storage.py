@@ -23,6 +23,10 @@ class SimulatedRoom:
     def is_ample(self) -> bool:
         return not self.full
 
+    def look(self) -> tuple[int, int]:
+        """Bytes that are free, and bytes that are kept free."""
+        return (0 if self.full else 1 << 30), 0
+
     def text(self) -> str:
         return "the disk is full"
 
@@ -33,8 +37,8 @@ class SimulatedStorage:
     Set `steps_left`: the power fails before that many more changes of the disk or the database.
     """
 
-    def __init__(self) -> None:
-        self.disk = SimulatedFolder()
+    def __init__(self, disk: SimulatedFolder | None = None) -> None:
+        self.disk = disk or SimulatedFolder()
         self.database = SimulatedDatabase(self.disk.step)
         self._room = SimulatedRoom()
 

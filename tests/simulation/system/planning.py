@@ -1,0 +1,144 @@
+"""Makes a plan of a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from tests.simulation.system.plan import Deed, Fault, Plan, StreamPlan
+
+DAY_MS = 86_400_000
+SHORT_MS = 8_000
+"""The ttl of a stream whose data dies while the run goes on."""
+
+Choose = Callable[[random.Random], dict[str, object]]
+
+_ROLES: dict[str, list[tuple[int, str, Sequence[str]]]] = {
+    "writer": [
+        (6, "instant", ("",)),
+        (3, "window", ("",)),
+        (8, "transaction", ("checkpoint", "checkpoint", "cancel", "leave", "late")),
+        (4, "several", ("checkpoint", "cancel")),
+        (1, "renew", ("",)),
+    ],
+    "rival": [
+        (4, "instant", ("",)),
+        (5, "transaction", ("checkpoint", "checkpoint", "leave")),
+        (3, "renew", ("",)),
+    ],
+    "reader": [
+        (10, "read", ("",)),
+        (4, "save", ("",)),
+        (3, "look", ("last", "by-id", "between")),
+        (2, "resume", ("",)),
+        (1, "rewind", ("",)),
+    ],
+    "processor": [
+        (12, "pass-on", ("checkpoint", "checkpoint", "checkpoint", "cancel")),
+        (1, "resume", ("",)),
+    ],
+    "subscriber": [
+        (6, "listen", ("save", "save", "")),
+        (1, "resume", ("",)),
+    ],
+    "coordinator": [(6, "step", ("commit", "commit", "cancel"))],
+    "keeper": [
+        (2, "purge", ("",)),
+        (2, "alter", ("",)),
+        (3, "make", ("",)),
+        (2, "delete", ("",)),
+        (3, "instant-there", ("",)),
+        (2, "read-there", ("",)),
+    ],
+}
+"""By role: how often it does what, and how."""
+
+_FAULTS: list[tuple[int, str, bool]] = [
+    (4, "kill", False),
+    (6, "cut-power", False),
+    (2, "restart", False),
+    (2, "stop", True),
+    (3, "cut-off", True),
+    (2, "cut-from", True),
+    (2, "cut-to", True),
+    (4, "reset", True),
+    (2, "slow-network", True),
+    (1, "slow-disk", False),
+    (2, "fail-syncs", False),
+    (2, "fill", False),
+    (1, "fill-suddenly", False),
+    (2, "set-clock", False),
+    (3, "kill-client", True),
+]
+"""How often, what, and whether it happens to a client (or to the server too)."""
+
+_LONG_MS = (100, 700, 2_500, 8_000)
+
+
+def make_plan(seed: int, steps: int = 120) -> Plan:
+    """The plan of a seed: so many deeds, of a handful of clients, and some faults."""
+    rng = random.Random(f"{seed}/plan")
+    short = rng.random() < 0.4
+    streams = [
+        StreamPlan("a", rng.choice((1, 2, 3)), DAY_MS),
+        StreamPlan("b", rng.choice((1, 2)), SHORT_MS if short else DAY_MS),
+    ]
+    deeds = list(_deeds(rng, steps, streams))
+    span_ms = _span_ms(deeds)
+    clients = list(dict.fromkeys(it.client for it in deeds))
+    count = rng.choice((0, 2, 3, 4, 6, 8))
+    faults = sorted((_fault(rng, span_ms, clients) for _ in range(count)), key=lambda it: it.at_ms)
+    return Plan(seed, streams, deeds, faults, rng.random() < 0.3)
+
+
+def _deeds(rng: random.Random, steps: int, streams: list[StreamPlan]) -> list[Deed]:
+    roles = ["writer", "reader"]
+    roles += rng.choices(list(_ROLES), [3, 2, 2, 3, 2, 2, 1], k=rng.choice((1, 2, 3, 4)))
+    if "rival" in roles:
+        roles.append("rival")
+    names = [f"{role}{number}" for number, role in enumerate(roles)]
+    busy = rng.choice((5, 60, 300))
+    found = []
+    for number in range(1, steps + 1):
+        at = rng.randrange(len(roles))
+        role, client = roles[at], names[at]
+        weights = [weight for weight, _, _ in _ROLES[role]]
+        _, kind, ways = rng.choices(_ROLES[role], weights)[0]
+        stream = rng.choice(streams)
+        agent = "rival" if role == "rival" else client
+        if role in ("processor", "subscriber"):
+            stream = streams[0]
+        found.append(
+            Deed(
+                number,
+                client,
+                kind,
+                "temporary" if role == "keeper" and kind not in ("purge", "alter") else stream.name,
+                agent,
+                rng.randrange(stream.partitions),
+                rng.choice((1, 1, 2, 3, 5)),
+                rng.choice(ways),
+                int(rng.expovariate(1 / busy)) + (rng.random() < 0.02) * 5_000,
+            )
+        )
+    return found
+
+
+def _span_ms(deeds: list[Deed]) -> int:
+    """How long all of it takes, if nothing goes wrong."""
+    spans: dict[str, int] = {}
+    for it in deeds:
+        spans[it.client] = spans.get(it.client, 0) + it.pause_ms + 5
+    return max(spans.values(), default=1) + 1
+
+
+def _fault(rng: random.Random, span_ms: int, clients: list[str]) -> Fault:
+    _, kind, of_clients = rng.choices(_FAULTS, [it[0] for it in _FAULTS])[0]
+    who = rng.choice(clients) if of_clients else "server"
+    if kind == "stop" and rng.random() < 0.3:
+        who = "server"
+    for_ms = rng.choice(_LONG_MS)
+    if kind in ("stop", "cut-off") and rng.random() < 0.15:
+        for_ms = 45_000  # longer than a session
+    count = {"cut-power": rng.randrange(30), "set-clock": rng.choice((-60_000, -500, 700, 3_000))}
+    return Fault(int(rng.random() * span_ms), kind, who, for_ms, count.get(kind, 0))
