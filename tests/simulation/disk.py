@@ -18,6 +18,8 @@ class SimulatedFile:
         self.now = bytearray()
         self.durable = b""
         self.dirty: set[int] = set()
+        self.forgotten: set[int] = set()
+        """Sectors that could not be synced: the system shows them, and will never write them again."""
 
     def write(self, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> int:
         self.disk.step()
@@ -28,7 +30,9 @@ class SimulatedFile:
             self.now.extend(bytes(offset + len(data) - len(self.now)))
         self.now[offset : offset + len(data)] = data
         last = offset + max(0, len(data) - 1)
-        self.dirty.update(range(offset // SECTOR_BYTES, last // SECTOR_BYTES + 1))
+        sectors = range(offset // SECTOR_BYTES, last // SECTOR_BYTES + 1)
+        self.dirty.update(sectors)
+        self.forgotten.difference_update(sectors)
         if self.disk.write_error is not None:
             raise self.disk.write_error
         return len(data)
@@ -39,8 +43,15 @@ class SimulatedFile:
     def sync(self) -> None:
         self.disk.step()
         if self.disk.sync_error is not None:
+            self.forgotten |= self.dirty
+            self.dirty.clear()
             raise self.disk.sync_error
-        self.durable = bytes(self.now)
+        durable = bytearray(self.now)
+        for sector in sorted(self.forgotten):
+            start = sector * SECTOR_BYTES
+            end = min(start + SECTOR_BYTES, len(durable))
+            durable[start:end] = self.durable[start:end].ljust(max(0, end - start), b"\0")
+        self.durable = bytes(durable)
         self.dirty.clear()
 
     def truncate(self, size: int) -> None:
@@ -69,6 +80,7 @@ class SimulatedFile:
         self.now = survived
         self.durable = bytes(survived)
         self.dirty.clear()
+        self.forgotten.clear()
 
 
 class SimulatedFolder:

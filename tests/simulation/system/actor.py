@@ -10,7 +10,7 @@ import tstreams.aio
 from tests.checker.history import OK, Altered, Cancel, Commit, Created, Deleted, Purged
 from tests.checker.recording import outcome_of
 from tests.simulation.system.agents import SimulatedGroup, SimulatedProducer, SimulatedReader
-from tests.simulation.system.machine import BASE_MS, URL
+from tests.simulation.system.machine import URL
 from tests.simulation.system.plan import Deed
 from tests.simulation.system.planning import DAY_MS, SHORT_MS
 from tests.simulation.system.scheduler import Process
@@ -91,7 +91,7 @@ class Actor:
 
     def _items(self, deed: Deed, part: int = 0, count: int | None = None) -> list[bytes]:
         """Items like no others."""
-        size = (deed.number * 37 + part * 11) % 150
+        size = (deed.number * 37 + part * 11) % 150 * (1 if deed.number % 5 else 10)
         return [
             b"%d.%d.%d." % (deed.number, part, at) + b"x" * size
             for at in range(deed.count if count is None else count)
@@ -258,8 +258,9 @@ class Actor:
     # Streams.
 
     async def _purge(self, deed: Deed) -> None:
-        before = (BASE_MS + self._run.scheduler.now_us // 1000 - 400) * 100_000
         label = self._run.labels[deed.stream]
+        given = self._recorder.given[label][-3 * deed.count :]
+        before = given[0] if given else 1
         operation = Purged(0, 0, stream=label, before=before)
         await self._recorder.during(operation, self._ts.purge_stream(deed.stream, before))
 

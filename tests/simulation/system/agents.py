@@ -166,10 +166,13 @@ class SimulatedReader:
         recorder.end(operation, OK)
         reader = cls(recorder, made, label, (operation.agent, operation.epoch))
         reader.stands(resume, operation.start)
+        reader._saved = {it: made.position(it) or 0 for it in reader.partitions}
         return reader
 
     failure: BaseException | None = None
     _rewound = False
+    _saved: dict[int, int]
+    """Where it would be taken back to, by partition."""
 
     def failed(self, error: BaseException) -> None:
         """A subscriber has stopped by itself, or one of its partitions."""
@@ -229,6 +232,15 @@ class SimulatedReader:
     async def save(self) -> None:
         operation = Commit(0, 0, OK, *self.who, [], self.offsets(), [self.who])
         await self._recorder.during(operation, self.reader.checkpoint())
+        self.saved(operation.offsets)
+
+    def saved(self, offsets: list[tuple[str, str, int, int]]) -> None:
+        """A checkpoint has worked."""
+        self._saved.update({partition: last_id for _, _, partition, last_id in offsets})
+
+    def taken_back(self, since: int) -> None:
+        """A cancel has worked: it stands where it was saved, or began."""
+        self._recorder.stands(self.who, self.label, since, self._saved, False)
 
     async def rewind(self) -> None:
         start, self._rewound = self._recorder.now(), True
@@ -260,8 +272,9 @@ class SimulatedGroup:
         keys, offsets = self.producer.take_open(), self.reader.offsets()
         operation = Commit(0, 0, OK, *members[0], keys, offsets, members)
         await self._recorder.during(operation, self._group.checkpoint())
+        self.reader.saved(offsets)
 
     async def cancel(self) -> None:
         operation = Cancel(0, 0, OK, *self.producer.who, transactions=self.producer.take_open())
         await self._recorder.during(operation, self._group.cancel())
-        self.reader.stands(False, operation.start)
+        self.reader.taken_back(operation.start)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.system import actor
-from tests.simulation.system.agents import SimulatedProducer, SimulatedReader
+from tests.simulation.system.agents import LEASE_S, SimulatedProducer, SimulatedReader
 from tstreams import errors
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def conclude(run: Run) -> None:
         for stream in await ts.streams():
             await _read_all(run, ts, stream.name)
 
+    _nothing_stays_open(run)
     _do(run, "auditor1", fence)
     _check_shard(run)
     before = _contents(run)
@@ -54,6 +55,15 @@ def conclude(run: Run) -> None:
     _compare(run, before, _contents(run))
     if run.plan.rots:
         _rot(run)
+
+
+def _nothing_stays_open(run: Run) -> None:
+    """All clients are gone: what they left open ends by itself, and holds nobody up for ever."""
+    until_us = run.scheduler.now_us + round((actor.STAGING_S + LEASE_S + 2) * 1e6)
+    run.scheduler.run_until(lambda: run.scheduler.now_us >= until_us, WITHIN_S, "waiting")
+    left = sorted(run.machine.shard.core.state.open)
+    if left:
+        run.problems.append(f"open: {left} have outlived their clients and their leases")
 
 
 def _do(run: Run, name: str, work: Callable[[Any], Awaitable[None]]) -> None:

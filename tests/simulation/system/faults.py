@@ -30,6 +30,7 @@ class Faults:
             "cut-off": self._cut,
             "cut-from": self._cut,
             "cut-to": self._cut,
+            "lose-answer": lambda fault: self._network.set_trap(fault.who, fault.count),
             "reset": lambda fault: self._network.reset(fault.who),
             "slow-network": self._slow_network,
             "slow-disk": self._slow_disk,
@@ -68,6 +69,7 @@ class Faults:
         self._over = True
         for number in list(self._remedies):
             self._repair(number)
+        self._network.clear_traps()
         machine = self._machine
         machine.fill(full=False, suddenly=False)
         machine.disk.slow = False

@@ -52,6 +52,7 @@ class Network:
         self._cuts: Counter[Way] = Counter()
         self._slow: Counter[str] = Counter()
         self._down: set[str] = set()
+        self._traps: dict[str, int] = {}
         self.dials = 0
 
     # What is wrong.
@@ -89,6 +90,24 @@ class Network:
         """All connections of a machine break, on both sides."""
         for end in [it for it in self._ends if machine in it.outward.way]:
             end.break_off()
+
+    def set_trap(self, machine: str, messages: int) -> None:
+        """After so many more messages of the server to a machine the next is lost, with its connection."""
+        self._traps[machine] = messages
+
+    def is_trapped(self, way: Way) -> bool:
+        """Whether this message is the one that is lost."""
+        if way[1] not in self._traps:
+            return False
+        self._traps[way[1]] -= 1
+        if self._traps[way[1]] >= 0:
+            return False
+        del self._traps[way[1]]
+        return True
+
+    def clear_traps(self) -> None:
+        """Nothing is lost any more."""
+        self._traps.clear()
 
     def delay_us(self, way: Way) -> int:
         """How long something takes to get there."""

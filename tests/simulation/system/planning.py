@@ -61,18 +61,19 @@ _FAULTS: list[tuple[int, str, bool]] = [
     (3, "cut-off", True),
     (2, "cut-from", True),
     (2, "cut-to", True),
-    (4, "reset", True),
+    (2, "reset", True),
+    (8, "lose-answer", True),
     (2, "slow-network", True),
     (1, "slow-disk", False),
     (2, "fail-syncs", False),
     (2, "fill", False),
-    (1, "fill-suddenly", False),
+    (2, "fill-suddenly", False),
     (2, "set-clock", False),
     (3, "kill-client", True),
 ]
 """How often, what, and whether it happens to a client (or to the server too)."""
 
-_LONG_MS = (100, 700, 2_500, 8_000)
+_LONG_MS = (100, 100, 700, 700, 2_500, 8_000)
 
 
 def make_plan(seed: int, steps: int = 120) -> Plan:
@@ -86,7 +87,7 @@ def make_plan(seed: int, steps: int = 120) -> Plan:
     deeds = list(_deeds(rng, steps, streams))
     span_ms = _span_ms(deeds)
     clients = list(dict.fromkeys(it.client for it in deeds))
-    count = rng.choice((0, 2, 3, 4, 6, 8))
+    count = rng.choice((0, 3, 6, 9, 12, 16))
     faults = sorted((_fault(rng, span_ms, clients) for _ in range(count)), key=lambda it: it.at_ms)
     return Plan(seed, streams, deeds, faults, rng.random() < 0.3)
 
@@ -140,5 +141,9 @@ def _fault(rng: random.Random, span_ms: int, clients: list[str]) -> Fault:
     for_ms = rng.choice(_LONG_MS)
     if kind in ("stop", "cut-off") and rng.random() < 0.15:
         for_ms = 45_000  # longer than a session
-    count = {"cut-power": rng.randrange(30), "set-clock": rng.choice((-60_000, -500, 700, 3_000))}
+    count = {
+        "cut-power": rng.randrange(16),
+        "set-clock": rng.choice((-60_000, -500, 700, 3_000)),
+        "lose-answer": rng.randrange(6),
+    }
     return Fault(int(rng.random() * span_ms), kind, who, for_ms, count.get(kind, 0))

@@ -5,6 +5,7 @@ Everything is written down when it begins, with an unknown outcome: that is what
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -35,6 +36,8 @@ class Recorder:
         self.operations: list[AnyOperation] = []
         self._under_way: dict[int, tuple[AnyOperation, Process]] = {}
         self._known: set[str] = set()
+        self.given: defaultdict[str, list[int]] = defaultdict(list)
+        """By stream: the ids that clients were told, in that order."""
 
     def now(self) -> int:
         return self._scheduler.moment_us()
@@ -90,8 +93,10 @@ class Recorder:
             raise
         if isinstance(operation, Open):
             operation.id = result.id  # type: ignore[attr-defined]
+            self.given[operation.stream].append(operation.id)
         elif isinstance(operation, Instant):
             operation.id = result  # type: ignore[assignment]
+            self.given[operation.stream].append(operation.id)
         self.end(operation, OK)
         return result
 

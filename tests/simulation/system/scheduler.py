@@ -17,6 +17,10 @@ TRACE_KEPT = 4000
 """Lines of the trace that are kept in words. All of them are in its digest."""
 
 
+TURNS_MAX = 100_000
+"""Turns of one run. A program that goes round in circles must not keep us from the next."""
+
+
 class Stuck(Exception):
     """Something that had to happen did not, within the time that it was given."""
 
@@ -121,6 +125,8 @@ class Scheduler:
         """Let things happen until `done`; `Stuck` if that takes too long."""
         until_us = self.now_us + round(within_s * 1e6)
         while not done():
+            if self.turns > TURNS_MAX:
+                raise Stuck(f"{what}: {TURNS_MAX} turns were not enough")
             if self.now_us > until_us:
                 raise Stuck(f"{what} took more than {within_s:g} s")
             if not self._step():

@@ -74,6 +74,10 @@ class Wire:
         network.scheduler.note(f"{'>'.join(self.way)} #{receiver.number} {what}")
         if isinstance(message, bytes):
             self._sender.taken(len(message))
+            if network.is_trapped(self.way):
+                network.scheduler.note(f"{'>'.join(self.way)} #{receiver.number} is lost")
+                network.reset(receiver.process.machine)
+                return
         if receiver.process.alive and not receiver.gone:
             receiver.process.loop.call_soon(receiver.take, message)
         elif isinstance(message, bytes) and network.is_up(receiver.process.machine):
