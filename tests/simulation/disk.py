@@ -57,6 +57,7 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         self.disk.step()
         del self.now[size:]
+        self.now.extend(bytes(size - len(self.now)))
 
     def allocate(self, size: int) -> None:
         self.write([bytes(max(0, size - self.size()))], self.size())

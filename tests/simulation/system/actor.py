@@ -72,6 +72,7 @@ class Actor:
             deed = left.pop(0)
             await asyncio.sleep(deed.pause_ms / 1000)
             self._run.scheduler.note(f"does {deed}")
+            self._run.faults.come_to(deed.number)
             try:
                 await self._deeds[deed.kind](deed)
             except _EXPECTED as error:

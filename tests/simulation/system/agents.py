@@ -170,7 +170,6 @@ class SimulatedReader:
         return reader
 
     failure: BaseException | None = None
-    _rewound = False
     _saved: dict[int, int]
     """Where it would be taken back to, by partition."""
 
@@ -189,11 +188,7 @@ class SimulatedReader:
     def offsets(self) -> list[tuple[str, str, int, int]]:
         """What a checkpoint of it would save now."""
         at = ((it, self.reader.position(it)) for it in self.partitions)
-        return [
-            (self.who[0], self.label, partition, it or 0)
-            for partition, it in at
-            if it or self._rewound
-        ]
+        return [(self.who[0], self.label, partition, it) for partition, it in at if it]
 
     async def get(self, partition: int, timeout: float) -> Any:
         start, after = self._recorder.now(), self.reader.position(partition) or 0
@@ -243,10 +238,11 @@ class SimulatedReader:
         self._recorder.stands(self.who, self.label, since, self._saved, False)
 
     async def rewind(self) -> None:
-        start, self._rewound = self._recorder.now(), True
+        """To the beginning, by an id: what is saved then is not nothing."""
+        start = self._recorder.now()
         try:
             for partition in self.partitions:
-                await self.reader.seek(partition, Offset.oldest())
+                await self.reader.seek(partition, Offset.after(1))
         finally:
             self.stands(False, start)
 

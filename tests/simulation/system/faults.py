@@ -22,6 +22,7 @@ class Faults:
         self._machine = run.machine
         self._remedies: dict[int, Callable[[], object]] = {}
         self._over = False
+        self._planned = sorted(run.plan.faults, key=lambda it: it.deed)
         self._kinds: dict[str, Callable[[Fault], None]] = {
             "kill": self._kill,
             "cut-power": self._cut_power,
@@ -41,10 +42,11 @@ class Faults:
             "kill-client": self._kill_client,
         }
 
-    def plan(self, faults: list[Fault]) -> None:
-        """Have them happen, counted from now."""
-        for fault in faults:
-            self._scheduler.after(fault.at_ms * 1000, lambda it=fault: self._happen(it))
+    def come_to(self, deed: int) -> None:
+        """Somebody begins this deed: have those happen that are due then."""
+        while self._planned and self._planned[0].deed <= deed:
+            fault = self._planned.pop(0)
+            self._scheduler.after(fault.delay_ms * 1000, lambda it=fault: self._happen(it))
 
     def _happen(self, fault: Fault) -> None:
         if not self._over:

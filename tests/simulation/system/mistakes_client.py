@@ -26,7 +26,9 @@ def _(patches: Patches) -> None:
     patches.around(Ticket, "_end", end)
 
 
-@mistake("new-number-for-each-try", "G5", "what was not answered is sent again under another number")
+@mistake(
+    "new-number-for-each-try", "G5", "what was not answered is sent again under another number"
+)
 def _(patches: Patches) -> None:
     def fail(original: Any, sink: Any, error: Any) -> None:
         if error.code in ("deadline_exceeded", "disconnected") and sink.session is not None:
@@ -105,14 +107,18 @@ def _(patches: Patches) -> None:
 
 @mistake("skip-after-resume", "G3", "a reader that resumes begins one too late")
 def _(patches: Patches) -> None:
-    def init(original: Any, it: Any, partition: int, next_id: int, position: Any, *rest: Any) -> None:
+    def init(
+        original: Any, it: Any, partition: int, next_id: int, position: Any, *rest: Any
+    ) -> None:
         later = next_id + 2_000_000 if position else next_id
         original(it, partition, later, position, *rest)
 
     patches.around(Cursor, "__init__", init)
 
 
-@mistake("save-what-was-fetched", "G4", "a checkpoint saves what was fetched, not what was handed out")
+@mistake(
+    "save-what-was-fetched", "G4", "a checkpoint saves what was fetched, not what was handed out"
+)
 def _(patches: Patches) -> None:
     def positions_of(original: Any, it: Any, marks: Any) -> Any:
         ahead = [(cursor, cursor.fetch_id, position) for cursor, _, position in marks]

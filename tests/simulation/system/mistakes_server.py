@@ -182,7 +182,9 @@ def _(patches: Patches) -> None:
     patches.around(State, "frontier", frontier)
 
 
-@mistake("frontier-off-by-one", "G3", "readers stop behind the first open transaction, not before it")
+@mistake(
+    "frontier-off-by-one", "G3", "readers stop behind the first open transaction, not before it"
+)
 def _(patches: Patches) -> None:
     def frontier(original: Any, state: Any, stream: int, partition: int) -> int | None:
         found = original(state, stream, partition)
@@ -266,7 +268,9 @@ def _(patches: Patches) -> None:
     patches.around(Applier, "_items_sent", sent)
 
 
-@mistake("position-behind", "G5", "the index stores the position of the group before with each group")
+@mistake(
+    "position-behind", "G5", "the index stores the position of the group before with each group"
+)
 def _(patches: Patches) -> None:
     def apply(original: Any, index: Any, entries: Any, end: int, *rest: Any) -> None:
         before = index.applied
@@ -297,7 +301,11 @@ def _(patches: Patches) -> None:
     patches.around(Housekeeping, "_dead_ledgers", dead)
 
 
-@mistake("trim-before-flush", "G7", "ledgers are deleted before the index that needs them no more is durable")
+@mistake(
+    "trim-before-flush",
+    "G7",
+    "ledgers are deleted before the index that needs them no more is durable",
+)
 def _(patches: Patches) -> None:
     def begin(original: Any, keeper: Any, now_ms: int) -> None:
         current = keeper._shard.log.ledgers()[-1].id
@@ -307,7 +315,9 @@ def _(patches: Patches) -> None:
     patches.around(Housekeeping, "_begin_flush", begin)
 
 
-@mistake("move-without-trace", "G7", "a batch that is copied forward is still looked for where it was")
+@mistake(
+    "move-without-trace", "G7", "a batch that is copied forward is still looked for where it was"
+)
 def _(patches: Patches) -> None:
     def moved(original: Any, applier: Any, record: Any, position: int, size: int) -> None:
         put, applier._put = applier._put, lambda key, value: None

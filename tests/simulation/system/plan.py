@@ -31,16 +31,17 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something goes wrong at a time, for a time."""
+    """Something goes wrong for a time, `delay_ms` after somebody has come to the deed of this number."""
 
-    at_ms: int
+    deed: int
     kind: str
     who: str = "server"
+    delay_ms: int = 0
     for_ms: int = 0
     count: int = 0
 
     def __str__(self) -> str:
-        words = [f"{self.at_ms} ms: {self.kind} {self.who}"]
+        words = [f"at #{self.deed} + {self.delay_ms} ms: {self.kind} {self.who}"]
         words += [f"for {self.for_ms} ms"] if self.for_ms else []
         words += [f"({self.count})"] if self.count else []
         return " ".join(words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tests.simulation.system.plan import Deed, Fault, Plan, StreamPlan
 
@@ -11,7 +11,6 @@ DAY_MS = 86_400_000
 SHORT_MS = 8_000
 """The ttl of a stream whose data dies while the run goes on."""
 
-Choose = Callable[[random.Random], dict[str, object]]
 
 _ROLES: dict[str, list[tuple[int, str, Sequence[str]]]] = {
     "writer": [
@@ -85,10 +84,8 @@ def make_plan(seed: int, steps: int = 120) -> Plan:
         StreamPlan("b", rng.choice((1, 2)), SHORT_MS if short else DAY_MS),
     ]
     deeds = list(_deeds(rng, steps, streams))
-    span_ms = _span_ms(deeds)
-    clients = list(dict.fromkeys(it.client for it in deeds))
     count = rng.choice((0, 3, 6, 9, 12, 16))
-    faults = sorted((_fault(rng, span_ms, clients) for _ in range(count)), key=lambda it: it.at_ms)
+    faults = sorted((_fault(rng, deeds) for _ in range(count)), key=lambda it: it.deed)
     return Plan(seed, streams, deeds, faults, rng.random() < 0.3)
 
 
@@ -119,23 +116,18 @@ def _deeds(rng: random.Random, steps: int, streams: list[StreamPlan]) -> list[De
                 rng.randrange(stream.partitions),
                 rng.choice((1, 1, 2, 3, 5)),
                 rng.choice(ways),
-                int(rng.expovariate(1 / busy)) + (rng.random() < 0.02) * 5_000,
+                int(rng.expovariate(1 / busy)) + (rng.random() < 0.005) * 5_000,
             )
         )
     return found
 
 
-def _span_ms(deeds: list[Deed]) -> int:
-    """How long all of it takes, if nothing goes wrong."""
-    spans: dict[str, int] = {}
-    for it in deeds:
-        spans[it.client] = spans.get(it.client, 0) + it.pause_ms + 5
-    return max(spans.values(), default=1) + 1
-
-
-def _fault(rng: random.Random, span_ms: int, clients: list[str]) -> Fault:
+def _fault(rng: random.Random, deeds: list[Deed]) -> Fault:
     _, kind, of_clients = rng.choices(_FAULTS, [it[0] for it in _FAULTS])[0]
-    who = rng.choice(clients) if of_clients else "server"
+    deed = rng.choice(deeds)
+    who = "server"
+    if of_clients:
+        who = deed.client if rng.random() < 0.6 else rng.choice(deeds).client
     if kind == "stop" and rng.random() < 0.3:
         who = "server"
     for_ms = rng.choice(_LONG_MS)
@@ -146,4 +138,5 @@ def _fault(rng: random.Random, span_ms: int, clients: list[str]) -> Fault:
         "set-clock": rng.choice((-60_000, -500, 700, 3_000)),
         "lose-answer": rng.randrange(6),
     }
-    return Fault(int(rng.random() * span_ms), kind, who, for_ms, count.get(kind, 0))
+    delay_ms = rng.choice((0, 0, 1, 1, 2, 5, 20, 200))
+    return Fault(deed.number, kind, who, delay_ms, for_ms, count.get(kind, 0))

@@ -84,7 +84,6 @@ class Run:
         audit.prepare(self)
         for name in self.left:
             actor.start(self, name)
-        self.faults.plan(self.plan.faults)
         everyone = set(self.left)
         scheduler.run_until(lambda: self._finished >= everyone, DEEDS_S_MAX, "doing all deeds")
         self.faults.heal()

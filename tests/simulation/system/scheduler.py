@@ -20,6 +20,9 @@ TRACE_KEPT = 4000
 TURNS_MAX = 100_000
 """Turns of one run. A program that goes round in circles must not keep us from the next."""
 
+LOOKS_MAX = 20_000
+"""Looks at the clock within one turn."""
+
 
 class Stuck(Exception):
     """Something that had to happen did not, within the time that it was given."""
@@ -75,6 +78,7 @@ class Scheduler:
         self._event_number = 0
         self._graves: list[ProcessLoop] = []
         self._moment_us = 0
+        self._looks = 0
 
     def random_for(self, purpose: str) -> random.Random:
         """A generator of its own for one purpose, so that others are not disturbed by it."""
@@ -86,6 +90,12 @@ class Scheduler:
         """The time, but never the same twice: for histories, in which things are before each other."""
         self._moment_us = max(self._moment_us + 1, self.now_us)
         return self._moment_us
+
+    def look_at_clock(self) -> None:
+        """Somebody asks for the time; who does it for ever within one turn is stuck."""
+        self._looks += 1
+        if self._looks > LOOKS_MAX:
+            raise Stuck(f"{self.current} goes round in circles")
 
     def at(self, when_us: int, action: Callable[[], object]) -> None:
         """Do this at a time."""
@@ -167,6 +177,7 @@ class Scheduler:
 
     def _turn(self, process: Process) -> None:
         self.turns += 1
+        self._looks = 0
         self.now_us += 1  # nothing takes no time at all
         self.current = process
         try:

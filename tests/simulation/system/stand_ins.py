@@ -41,6 +41,7 @@ class SimulatedTime:
         self._scheduler = scheduler
 
     def monotonic(self) -> float:
+        self._scheduler.look_at_clock()
         return self._scheduler.now_us / 1e6
 
     def __getattr__(self, name: str) -> Any:
