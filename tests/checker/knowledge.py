@@ -223,7 +223,7 @@ class Knowledge:
     def outlived_below(self, stream: str, at: float) -> int:
         """The ttl of what has a smaller id may have ended at this time."""
         gone_ms = self.wall_ms(at)[1] - self.streams[stream].ttl_ms_min
-        if gone_ms <= 0:
+        if not gone_ms > 0:  # nor if nothing is known of the clock, or of the ttl
             return 0
         return ID_END if gone_ms == inf else int(gone_ms + 1) * IDS_PER_MS
 
@@ -248,6 +248,8 @@ class Knowledge:
 
     def conclude(self) -> None:
         """Say of each transaction when it was open and from when on it must be seen."""
+        for _, _, stream, number in self.turns:
+            self.partitions[stream, number]  # somebody stood there, and nobody looked
         for stream, _ in self.partitions:
             self.streams[stream]
         for facts in self.streams.values():

@@ -364,10 +364,15 @@ def test_leaving_the_block_of_one_that_expired_unnoticed_is_an_error(
     ts: Client, clock: Clock, clicks: str
 ) -> None:
     producer = ts.producer(clicks, transaction_ttl=60.0)
-    with pytest.raises(Expired), producer.transaction(0) as txn:
-        clock.advance(61)
-        txn.send(b"x" * 300_000)
-        eventually(lambda: txn.state is INVALID)
+
+    def write_too_late() -> None:
+        with producer.transaction(0) as txn:
+            clock.advance(61)
+            txn.send(b"x" * 300_000)
+            eventually(lambda: txn.state is INVALID)
+
+    with pytest.raises(Expired):
+        write_too_late()
     producer.checkpoint()  # it has been told
 
 

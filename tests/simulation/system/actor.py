@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ class Actor:
 
     def _items(self, deed: Deed, part: int = 0, count: int | None = None) -> list[bytes]:
         """Items like no others."""
-        size = (deed.number * 37 + part * 11) % 150 * (1 if deed.number % 5 else 10)
+        size = (deed.number * 37 + part * 11) % 150 * (1 if deed.number % 2 else 10)
         return [
             b"%d.%d.%d." % (deed.number, part, at) + b"x" * size
             for at in range(deed.count if count is None else count)
@@ -150,10 +151,20 @@ class Actor:
         for part, partition in enumerate(partitions):
             key = await producer.begin_transaction(partition)
             await producer.send(key, self._items(deed, part))
+        await self._linger(deed, producer)
         if deed.how == "cancel":
             await producer.cancel_all()
         else:
             await producer.checkpoint_all()
+
+    async def _linger(self, deed: Deed, producer: SimulatedProducer) -> None:
+        """Come back to what is open when its lease may be over, and go on before the answer is here."""
+        if deed.how != "late":
+            return
+        await asyncio.sleep(1.2)
+        for part, key in enumerate(list(producer.open)):
+            await producer.send(key, [b"%d.late.%d." % (deed.number, part) + b"x" * 300])
+        await asyncio.sleep(0.01)
 
     async def _renew(self, deed: Deed) -> None:
         """Take one's own name again: what held it before must be refused."""
@@ -162,14 +173,13 @@ class Actor:
         await old.send(key, self._items(deed, 0))
         del self._producers[deed.stream, deed.agent]
         new = await self._producer(deed.stream, deed.agent)
-        for attempt in (
+        attempts: list[Callable[[], Awaitable[None]]] = [
             lambda: old.checkpoint(key),
             lambda: old.instant(self._items(deed, 1), deed.partition),
-        ):
-            try:
+        ]
+        for attempt in attempts:
+            with contextlib.suppress(errors.Fenced, errors.InvalidState):
                 await attempt()
-            except (errors.Fenced, errors.InvalidState):
-                continue
         await new.instant(self._items(deed, 2), deed.partition)
 
     async def _step(self, deed: Deed) -> None:
@@ -206,6 +216,9 @@ class Actor:
     async def _read(self, deed: Deed) -> None:
         reader = await self._reader("consumer", self._stream(deed), deed.agent)
         partition = 0 if deed.stream == "temporary" else deed.partition
+        if deed.how == "all":
+            await reader.read(3 * deed.count)
+            return
         for _ in range(deed.count):
             await reader.get(partition, 0.3 if deed.number % 3 == 0 else 0.0)
 
@@ -251,6 +264,7 @@ class Actor:
             if found is not None:
                 key = await producer.begin_transaction(part % target)
                 await producer.send(key, self._items(deed, part))
+        await self._linger(deed, producer)
         if deed.how == "cancel":
             await group.cancel()
         else:

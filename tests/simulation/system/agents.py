@@ -47,8 +47,8 @@ class SimulatedProducer:
         """Many at a time; each is over when its own answer comes."""
         recorder, futures = self._recorder, []
         for items in batches:
-            where = (self.label, partition, 0, *content_of(items))
-            operation = Instant(0, 0, OK, *self.who, *where)
+            count, digest = content_of(items)
+            operation = Instant(0, 0, OK, *self.who, self.label, partition, 0, count, digest)
             recorder.begin(operation)
             try:
                 future = await self.producer.instant(items, partition, wait=False)
@@ -78,7 +78,8 @@ class SimulatedProducer:
         return key
 
     async def send(self, key: Key, items: list[bytes]) -> None:
-        operation = Send(0, 0, OK, *self.who, *key, *content_of(items))
+        (label, partition, number), (count, digest) = key, content_of(items)
+        operation = Send(0, 0, OK, *self.who, label, partition, number, count, digest)
         await self._recorder.during(operation, self.open[key].send_many(items))
 
     async def checkpoint(self, key: Key) -> None:
@@ -140,11 +141,15 @@ class SimulatedReader:
             items = await transaction.read_items()
             recorder.saw(it.who, it.label, start, transaction, items, True)
 
+        def failed(error: BaseException) -> None:
+            for it in holder:
+                it.failed(error)
+
         making = ts.subscriber(
             stream,
             name=name,
             on_transaction=handle,
-            on_failure=lambda error: holder and holder[0].failed(error),
+            on_failure=failed,
             start=Offset.oldest(),
             engines=2,
         )
@@ -204,6 +209,17 @@ class SimulatedReader:
             raise
         self._recorder.saw(self.who, self.label, start, found, items, True)
         return found
+
+    async def read(self, count: int) -> None:
+        """So many of all partitions, as they come."""
+        start = self._recorder.now()
+        async for found in self.reader.read(max_wait=0.05):
+            items = await found.read_items()
+            self._recorder.saw(self.who, self.label, start, found, items, True)
+            start = self._recorder.now()
+            count -= 1
+            if count <= 0:
+                return
 
     async def look(self, how: str, partition: int) -> None:
         """Look at what is there without moving."""

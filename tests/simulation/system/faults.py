@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.system import actor
@@ -46,7 +47,7 @@ class Faults:
         """Somebody begins this deed: have those happen that are due then."""
         while self._planned and self._planned[0].deed <= deed:
             fault = self._planned.pop(0)
-            self._scheduler.after(fault.delay_ms * 1000, lambda it=fault: self._happen(it))
+            self._scheduler.after(fault.delay_ms * 1000, partial(self._happen, fault))
 
     def _happen(self, fault: Fault) -> None:
         if not self._over:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.events
+import contextlib
+import heapq
 import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self._selector = _NothingToSelect()
         self._clock_resolution = 1e-9
         self._tasks: list[asyncio.Task[Any]] = []
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
@@ -66,8 +68,6 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     def _run_once_is_enough(self) -> None:
         """Drop timers that were cancelled, as a turn does before it begins."""
-        import heapq
-
         scheduled = self._scheduled  # type: ignore[attr-defined]
         while scheduled and scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
@@ -104,10 +104,8 @@ class ProcessLoop(asyncio.BaseEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
             if not task.done() and isinstance(coroutine, Coroutine):
-                try:
+                with contextlib.suppress(BaseException):
                     coroutine.close()
-                except BaseException:
-                    pass
             elif task.done() and not task.cancelled():
                 task.exception()  # nobody asked for it, and nobody will
 
@@ -126,7 +124,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: list[Any]) -> None:
         """There are none."""
 
-    def run_in_executor(
+    def run_in_executor(  # type: ignore[override]
         self, executor: Any, function: Callable[..., Any], *arguments: Any
     ) -> asyncio.Future[Any]:
         """As if a thread did it: begun a little later, and known to be done later still."""
@@ -144,7 +142,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         def end(tell: Callable[[Any], None], what: Any) -> None:
             self.call_later(random.choice((0.0, 0.001, 0.05)), tell, what)
 
-        self.call_later(random.choice((0.0, 0.001, 0.2)), begin)
+        self.call_later(random.choice((0.0, 0.001, 0.2, 1.5)), begin)
         return future
 
     async def create_server(self, protocol_factory: Any, *where: Any, **options: Any) -> Any:

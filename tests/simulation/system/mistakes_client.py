@@ -8,7 +8,7 @@ from tests.simulation.system.mistakes import Patches, mistake
 from tstreams.client.rules import closing, reader
 from tstreams.client.rules.cursor import Cursor
 from tstreams.client.rules.draft import Draft
-from tstreams.client.rules.producer import InstantSink, Producer
+from tstreams.client.rules.producer import Producer
 from tstreams.client.rules.reader import Reader
 from tstreams.client.rules.session import Session
 from tstreams.client.rules.ticket import Ticket
@@ -26,24 +26,6 @@ def _(patches: Patches) -> None:
     patches.around(Ticket, "_end", end)
 
 
-@mistake(
-    "new-number-for-each-try", "G5", "what was not answered is sent again under another number"
-)
-def _(patches: Patches) -> None:
-    def fail(original: Any, sink: Any, error: Any) -> None:
-        if error.code in ("deadline_exceeded", "disconnected") and sink.session is not None:
-            session, again = sink.session, InstantSink(None)
-            session.answered(sink.number, sink.size, None)
-            session.link.window.push_in(0)
-            session.send(again, *sink.request)
-            if sink.future is not None and not sink.future.done():
-                again.future = sink.future
-            return
-        original(sink, error)
-
-    patches.around(InstantSink, "fail", fail)
-
-
 @mistake("acknowledge-too-much", "G5", "a client says that it has answers which it has not")
 def _(patches: Patches) -> None:
     def send(original: Any, session: Any, *arguments: Any, **options: Any) -> None:
@@ -51,16 +33,6 @@ def _(patches: Patches) -> None:
         original(session, *arguments, **options)
 
     patches.around(Session, "send", send)
-
-
-@mistake("no-session-repeat", "G5", "a request that was under way is begun anew in a new session")
-def _(patches: Patches) -> None:
-    def answered(original: Any, session: Any, number: int, size: int, error: Any) -> None:
-        original(session, number, size, error)
-        if isinstance(error, Unavailable):
-            session._sequence = number - 1
-
-    patches.around(Session, "answered", answered)
 
 
 @mistake("offsets-first", "G4", "a group sends its offsets, and then its transactions")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.simulation.system.mistakes import Patches, mistake
 from tstreams.core.rules import Rules
 from tstreams.core.shard import Shard as Core
 from tstreams.core.state import State
+from tstreams.errors import Unavailable
 from tstreams.index.applier import Applier
 from tstreams.index.index import Index
-from tstreams.ledger import local
-from tstreams.ledger.format import GROUP_OVERHEAD_BYTES, group_at, sectors_up
+from tstreams.ledger.format import GROUP_OVERHEAD_BYTES, Head, group_at, sectors_up
 from tstreams.ledger.local import LocalLog
 from tstreams.ledger.port import DiskFull
-from tstreams.server import shard as shell
 from tstreams.server import subscriptions, visible
 from tstreams.server.compactor import Compactor
 from tstreams.server.housekeeping import Housekeeping
@@ -51,9 +51,6 @@ def _(patches: Patches) -> None:
 
 @mistake("write-over-the-end", "G1", "a group begins a sector before the end of the log")
 def _(patches: Patches) -> None:
-    def encode_group(original: Any, ledger: int, at: int, records: Any) -> Any:
-        return original(ledger, at - 512 if at > 4096 else at, records)
-
     def append(original: Any, log: Any, records: Any, now_ms: int) -> Any:
         current = log._list[-1]
         if current.size > 4096:
@@ -74,14 +71,10 @@ def _(patches: Patches) -> None:
 
 @mistake("forget-length", "G8", "a ledger's head does not say how long the one before it was")
 def _(patches: Patches) -> None:
-    original = local.Head
+    def encode(original: Any, head: Any) -> bytes:
+        return bytes(original(replace(head, previous_size=min(head.previous_size, 512))))
 
-    def head(ledger: int, epoch: int, now_ms: int, previous: int, size: int) -> Any:
-        return original(ledger, epoch, now_ms, previous, min(size, 512))
-
-    head.decode = original.decode  # type: ignore[attr-defined]
-    patches.around(local, "Head", lambda _, *fields: head(*fields))
-    local.Head.decode = original.decode  # type: ignore[misc]
+    patches.around(Head, "encode", encode)
 
 
 # The end of a turn.
@@ -99,25 +92,13 @@ def _(patches: Patches) -> None:
     patches.around(Shard, "_answer", answer)
 
 
-@mistake("read-ahead", "G1", "readers are answered while a turn is not durable")
-def _(patches: Patches) -> None:
-    def read(original: Any, shard: Any, request: Any, answer: Any) -> Any:
-        pending, shard._pending = shard._pending, []
-        try:
-            return original(shard, request, answer)
-        finally:
-            shard._pending = pending
-
-    patches.around(Shard, "read", read)
-
-
 @mistake("keep-refused-turn", "G8", "the core is not taken back when there was no room for a turn")
 def _(patches: Patches) -> None:
     def failed(original: Any, shard: Any, error: Exception) -> Any:
         if not isinstance(error, DiskFull):
             return original(shard, error)
         shard.note_full(error.message)
-        return shell.Unavailable(shard.full)
+        return Unavailable(shard.full)
 
     patches.around(Shard, "_write_failed", failed)
 
@@ -219,14 +200,11 @@ def _(patches: Patches) -> None:
     patches.around(Applier, "_stream_purged", lambda original, *arguments: None)
 
 
-@mistake("push-past-place", "G3", "a subscriber is sent what is new before what it has not had yet")
+@mistake(
+    "push-past-open", "G3", "subscribers are sent what is new although something before it is open"
+)
 def _(patches: Patches) -> None:
-    def push(original: Any, it: Any, partition: int, first: int, last: int, answer: Any) -> bool:
-        if partition in it._places and it._waiter is not None and it._emit(answer):
-            it._places[partition] = last + 1
-        return True
-
-    patches.around(subscriptions.Subscription, "push", push)
+    patches.around(visible.Visible, "is_clear", lambda original, *arguments: True)
 
 
 @mistake("no-wake", "G3", "readers that wait are not told of what was committed")

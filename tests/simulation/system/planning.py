@@ -17,7 +17,7 @@ _ROLES: dict[str, list[tuple[int, str, Sequence[str]]]] = {
         (6, "instant", ("",)),
         (3, "window", ("",)),
         (8, "transaction", ("checkpoint", "checkpoint", "cancel", "leave", "late")),
-        (4, "several", ("checkpoint", "cancel")),
+        (4, "several", ("checkpoint", "cancel", "late")),
         (1, "renew", ("",)),
     ],
     "rival": [
@@ -26,14 +26,14 @@ _ROLES: dict[str, list[tuple[int, str, Sequence[str]]]] = {
         (3, "renew", ("",)),
     ],
     "reader": [
-        (10, "read", ("",)),
+        (10, "read", ("", "", "all")),
         (4, "save", ("",)),
         (3, "look", ("last", "by-id", "between")),
         (2, "resume", ("",)),
         (1, "rewind", ("",)),
     ],
     "processor": [
-        (12, "pass-on", ("checkpoint", "checkpoint", "checkpoint", "cancel")),
+        (12, "pass-on", ("checkpoint", "checkpoint", "checkpoint", "cancel", "late")),
         (1, "resume", ("",)),
     ],
     "subscriber": [

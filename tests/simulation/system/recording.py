@@ -6,7 +6,7 @@ Everything is written down when it begins, with an unknown outcome: that is what
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from tests.checker.digest import content_of
@@ -124,8 +124,9 @@ class Recorder:
         self, who: tuple[str, int], label: str, start: int, it: Any, items: Any, moves: bool
     ) -> None:
         """A reader was handed a transaction."""
-        what = (label, it.partition, it.id, *content_of(map(bytes, items)), moves)
-        self.add(Read(start, self.now(), OK, *who, *what))
+        count, digest = content_of(map(bytes, items))
+        now, (partition, number) = self.now(), (it.partition, it.id)
+        self.add(Read(start, now, OK, *who, label, partition, number, count, digest, moves))
 
     def saw_nothing(
         self, who: tuple[str, int], label: str, start: int, where: tuple[int, int, int], moves: bool
@@ -139,6 +140,3 @@ class Recorder:
         """Where a reader stands, by partition."""
         for partition, after in where.items():
             self.add(Stand(start, self.now(), OK, *who, label, partition, after, resumed))
-
-
-Callback = Callable[[Any], object]

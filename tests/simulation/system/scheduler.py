@@ -160,7 +160,8 @@ class Scheduler:
 
     def _look(self) -> tuple[list[Process], int | None]:
         """The processes that can run now, and else when the first of them can."""
-        ready, first_us = [], None
+        ready: list[Process] = []
+        first_us: int | None = None
         now_us = self.now_us
         if self._events and self._events[0][0] <= now_us:
             return ready, now_us

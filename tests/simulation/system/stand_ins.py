@@ -24,6 +24,9 @@ _SMALL = {
     "tstreams.ledger.local.SPARE_BYTES_MIN": 2048,
     "tstreams.server.shard._REPLAY_RECORDS": 3,
     "tstreams.server.compactor.STEP_BYTES": 1000,
+    "tstreams.server.housekeeping.FLUSH_EVERY_MS": 3_000,
+    "tstreams.server.housekeeping.FLUSH_TO_TRIM_MS": 500,
+    "tstreams.server.housekeeping.ROLL_AFTER_MS": 2_000,
     "tstreams.core.state.SESSION_TTL_MS": 30_000,
     "tstreams.core.shard.SESSION_TTL_MS": 30_000,
     "tstreams.core.transitions.SESSION_TTL_MS": 30_000,
@@ -68,7 +71,7 @@ def _program() -> list[tuple[str, ModuleType]]:
 @contextmanager
 def stand_ins(scheduler: Scheduler, machine: ServerMachine) -> Iterator[None]:
     """While this lasts, the program has the simulation's clock, dice, lock and limits."""
-    patches = [
+    patches: list[Any] = [
         patch.object(module, "time", SimulatedTime(scheduler))
         for _, module in _program()
         if module.__dict__.get("time") is time

@@ -154,7 +154,7 @@ class SimulatedEnd(asyncio.Transport):
 
     # From the process.
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[override]
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes, sometimes in several pieces."""
         if self.gone or not self.process.alive or not len(data):
             return
