@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.simulation.system.mistakes import names, planted
@@ -47,5 +49,7 @@ def test_what_is_needed_for_it_is_little() -> None:
     assert "renew" in tell(outcome) or "rival" in tell(outcome)
 
 
-def test_there_are_many() -> None:
+def test_there_are_many_and_the_page_names_them() -> None:
+    page = (Path(__file__).parents[2] / "docs/proof/simulation.md").read_text()
     assert len(names()) >= 20
+    assert [it for it in names() if f"`{it}`" not in page] == []

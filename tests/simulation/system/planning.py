@@ -72,6 +72,9 @@ _FAULTS: list[tuple[int, str, bool]] = [
 ]
 """How often, what, and whether it happens to a client (or to the server too)."""
 
+_AT_ONCE = frozenset({"reset", "lose-answer", "set-clock"})
+"""What needs no time, and cannot be taken back."""
+
 _LONG_MS = (100, 100, 700, 700, 2_500, 8_000)
 
 
@@ -139,4 +142,6 @@ def _fault(rng: random.Random, deeds: list[Deed]) -> Fault:
         "lose-answer": rng.randrange(6),
     }
     delay_ms = rng.choice((0, 0, 1, 1, 2, 5, 20, 200))
+    if kind in _AT_ONCE:
+        for_ms = 0
     return Fault(deed.number, kind, who, delay_ms, for_ms, count.get(kind, 0))

@@ -8,7 +8,8 @@ FINDINGS_SHOWN = 10
 
 
 def tell(outcome: Outcome, whole: bool = False) -> str:
-    """The story of a run. Messages on the network are left out, unless it is to be whole."""
+    """The story of a run. What goes over the network, and what auditors do in the end, is left out unless it is
+    to be whole."""
     plan = outcome.plan
     lines = [f"seed {plan.seed}: {_verdict(outcome)}", ""]
     lines += ["Streams:"]
@@ -20,7 +21,7 @@ def tell(outcome: Outcome, whole: bool = False) -> str:
         lines += ["", "What goes wrong:"]
         lines += [f"  {fault}" for fault in plan.faults]
     lines += ["", "What happens:"]
-    lines += [f"  {line}" for line in outcome.trace if whole or not _is_message(line)]
+    lines += [f"  {line}" for line in outcome.trace if whole or _is_told(line)]
     if outcome.findings:
         lines += ["", "What is wrong with that:"]
         lines += [f"  {it}" for it in outcome.findings[:FINDINGS_SHOWN]]
@@ -34,7 +35,7 @@ def _verdict(outcome: Outcome) -> str:
     return "nothing is wrong" if not outcome.findings else ", ".join(sorted(outcome.kinds))
 
 
-def _is_message(line: str) -> bool:
-    """Whether a line of the trace is one of the network."""
-    what = line.split(maxsplit=2)[1]
-    return ">" in what
+def _is_told(line: str) -> bool:
+    """Whether a line of the trace belongs into a short story."""
+    who = line.split(maxsplit=2)[1]
+    return ">" not in who and not who.startswith("auditor")
