@@ -218,14 +218,11 @@ class Knowledge:
         facts = self.streams[stream]
         if facts.gone_from <= at:
             return ID_END
-        return max(int(facts.maybe_purged_below(at)), self.outlived_below(stream, at))
-
-    def outlived_below(self, stream: str, at: float) -> int:
-        """The ttl of what has a smaller id may have ended at this time."""
-        gone_ms = self.wall_ms(at)[1] - self.streams[stream].ttl_ms_min
-        if not gone_ms > 0:  # nor if nothing is known of the clock, or of the ttl
-            return 0
-        return ID_END if gone_ms == inf else int(gone_ms + 1) * IDS_PER_MS
+        cut = int(facts.maybe_purged_below(at))
+        gone_ms = self.wall_ms(at)[1] - facts.ttl_ms_min
+        if gone_ms > 0:
+            cut = max(cut, ID_END if gone_ms == inf else int(gone_ms + 1) * IDS_PER_MS)
+        return cut
 
     def surely_dead(self, key: Key, at: float) -> str | None:
         """Why a transaction had to be gone at this time; None if it had not."""

@@ -121,9 +121,8 @@ def _nothing_was_there(
     it = partition.first_due(after, empty.start)
     if it is None or (empty.up_to and it.id > empty.up_to):
         return
-    # One that was purged while it was open holds others back until it closes; one whose ttl ends is closed.
-    since = max(empty.after, known.outlived_below(stream, empty.end) - 1)
-    if known.may_be_held_back(it, 0 if empty.up_to else since, empty):
+    # Also one that was purged while it was open, or may have died, holds others back until it is closed.
+    if known.may_be_held_back(it, 0 if empty.up_to else empty.after, empty):
         return
     told = any(node.outcome == OK and node.end < empty.start for node in it.commits)
     kind = "stale-read" if told or it.read_at < empty.start else "group-torn"
