@@ -69,7 +69,7 @@ class Server:
         self._tls = tls
         self._curve = curve
         self._listeners: list[Listener] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._pools: set[Pool] = set()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._gate: CurveGate | None = None
@@ -333,8 +333,8 @@ class Server:
 
     def _spawn(self, coroutine: Any) -> None:
         task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _end_tasks(self) -> None:
         tasks = list(self._tasks)

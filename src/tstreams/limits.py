@@ -137,6 +137,10 @@ into one message, because each is smaller than a batch that is due."""
 TRANSACTION_SENDS_MAX = 16
 """Batches of one transaction under way: enough to fill the way to the server."""
 
+LOST_TRANSACTIONS_MAX = 100
+"""Transactions of a producer that have expired and whose user has not been told: one is enough to refuse the
+next checkpoint."""
+
 BETWEEN_BYTES_MAX = 1024 * MIB
 """What `between` puts into one list. Whoever wants more reads it bit by bit."""
 

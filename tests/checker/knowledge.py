@@ -245,6 +245,8 @@ class Knowledge:
 
     def conclude(self) -> None:
         """Say of each transaction when it was open and from when on it must be seen."""
+        for _, _, stream, number in self.turns:
+            self.partitions[stream, number]  # somebody stood there, and nobody looked
         for stream, _ in self.partitions:
             self.streams[stream]
         for facts in self.streams.values():
@@ -292,7 +294,8 @@ class Knowledge:
             ends.append(self.ended_at(opened.agent, opened.epoch))
             starts = [node.start for node in it.commits]
             starts += [it.cancel.start] if it.cancel is not None else []
-            if told or it.cancel is not None:
+            # Of many that are cancelled together, those that have expired are no error.
+            if told or (it.cancel is not None and len(it.cancel.transactions) == 1):
                 it.open_until = min(starts)
         else:
             ends.append(-inf)

@@ -121,7 +121,8 @@ def _nothing_was_there(
     it = partition.first_due(after, empty.start)
     if it is None or (empty.up_to and it.id > empty.up_to):
         return
-    if known.may_be_held_back(it, 0 if empty.up_to else after, empty):
+    # Also one that was purged while it was open, or may have died, holds others back until it is closed.
+    if known.may_be_held_back(it, 0 if empty.up_to else empty.after, empty):
         return
     told = any(node.outcome == OK and node.end < empty.start for node in it.commits)
     kind = "stale-read" if told or it.read_at < empty.start else "group-torn"

@@ -11,7 +11,21 @@ import pytest
 from tests.checker.check import check
 from tests.checker.faults import FAULTS
 from tests.checker.findings import KINDS
-from tests.checker.history import OK, UNKNOWN, Begin, Empty, Instant, Open, Stand, read, write
+from tests.checker.history import (
+    OK,
+    UNKNOWN,
+    AnyOperation,
+    Begin,
+    Cancel,
+    Empty,
+    Instant,
+    Open,
+    Purged,
+    Read,
+    Stand,
+    read,
+    write,
+)
 from tests.checker.reference import Reference
 
 SEEDS_MAX = 8
@@ -102,3 +116,37 @@ def test_the_command_tells_what_is_wrong(tmp_path: Path) -> None:
     assert run(str(bad)).returncode == 2
     assert run(str(tmp_path / "missing.jsonl")).returncode == 2
     assert run("--generate", "300").returncode == 0
+
+
+WHO = ("producer:a#1/p", 1)
+READER = ("reader:a#1/r", 2)
+FIRST, SECOND = 10**9, 10**9 + 1
+
+
+def looked_behind_an_open_one(*more: AnyOperation) -> list[AnyOperation]:
+    """One is open from 10 on; one behind it was written at 20."""
+    return [
+        Open(10, 11, OK, *WHO, "a#1", 0, FIRST),
+        Instant(20, 21, OK, *WHO, "a#1", 0, SECOND, 1, 7),
+        *more,
+    ]
+
+
+def test_one_that_was_purged_while_it_was_open_holds_others_back() -> None:
+    purged = Purged(30, 31, stream="a#1", before=SECOND)
+    nothing = Empty(40, 41, OK, *READER, "a#1", 0, 0)
+    assert not check(looked_behind_an_open_one(purged, nothing))
+    ended = Cancel(32, 33, OK, *WHO, [("a#1", 0, FIRST)])
+    assert check(looked_behind_an_open_one(purged, ended, nothing)).kinds == {"lost-write"}
+
+
+def test_of_many_that_are_cancelled_some_may_have_expired() -> None:
+    read = Read(40, 41, OK, *READER, "a#1", 0, SECOND, 1, 7)
+    others = [("a#1", 0, FIRST), ("a#1", 1, FIRST)]
+    assert not check(looked_behind_an_open_one(read, Cancel(50, 51, OK, *WHO, others)))
+    alone = check(looked_behind_an_open_one(read, Cancel(50, 51, OK, *WHO, others[:1])))
+    assert alone.kinds == {"read-past-open"}
+
+
+def test_somebody_may_stand_where_nobody_looks() -> None:
+    assert not check([Stand(1, 2, OK, *READER, "a#1", 0, 0)])

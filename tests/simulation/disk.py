@@ -18,15 +18,23 @@ class SimulatedFile:
         self.now = bytearray()
         self.durable = b""
         self.dirty: set[int] = set()
+        self.forgotten: set[int] = set()
+        """Sectors that could not be synced: the system shows them, and will never write them again."""
 
     def write(self, buffers: Sequence[bytes | bytearray | memoryview], offset: int) -> int:
         self.disk.step()
         data = b"".join(buffers)
+        if self.disk.write_error is not None:
+            data = data[: len(data) // 2]
         if len(self.now) < offset + len(data):
             self.now.extend(bytes(offset + len(data) - len(self.now)))
         self.now[offset : offset + len(data)] = data
         last = offset + max(0, len(data) - 1)
-        self.dirty.update(range(offset // SECTOR_BYTES, last // SECTOR_BYTES + 1))
+        sectors = range(offset // SECTOR_BYTES, last // SECTOR_BYTES + 1)
+        self.dirty.update(sectors)
+        self.forgotten.difference_update(sectors)
+        if self.disk.write_error is not None:
+            raise self.disk.write_error
         return len(data)
 
     def read(self, offset: int, size: int) -> bytes:
@@ -35,13 +43,21 @@ class SimulatedFile:
     def sync(self) -> None:
         self.disk.step()
         if self.disk.sync_error is not None:
+            self.forgotten |= self.dirty
+            self.dirty.clear()
             raise self.disk.sync_error
-        self.durable = bytes(self.now)
+        durable = bytearray(self.now)
+        for sector in sorted(self.forgotten):
+            start = sector * SECTOR_BYTES
+            end = min(start + SECTOR_BYTES, len(durable))
+            durable[start:end] = self.durable[start:end].ljust(max(0, end - start), b"\0")
+        self.durable = bytes(durable)
         self.dirty.clear()
 
     def truncate(self, size: int) -> None:
         self.disk.step()
         del self.now[size:]
+        self.now.extend(bytes(size - len(self.now)))
 
     def allocate(self, size: int) -> None:
         self.write([bytes(max(0, size - self.size()))], self.size())
@@ -65,6 +81,7 @@ class SimulatedFile:
         self.now = survived
         self.durable = bytes(survived)
         self.dirty.clear()
+        self.forgotten.clear()
 
 
 class SimulatedFolder:
@@ -74,6 +91,8 @@ class SimulatedFolder:
         self.files: dict[str, SimulatedFile] = {}
         self.steps_left: int | None = None
         self.sync_error: OSError | None = None
+        self.write_error: OSError | None = None
+        """What writing fails with, after half of it was written."""
 
     def step(self) -> None:
         if self.steps_left is not None:
@@ -104,5 +123,6 @@ class SimulatedFolder:
         rng = random.Random(seed)
         self.steps_left = None
         self.sync_error = None
+        self.write_error = None
         for file in self.files.values():
             file.lose_power(rng)

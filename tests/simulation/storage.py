@@ -41,8 +41,8 @@ class SimulatedStorage:
     Set `steps_left`: the power fails before that many more changes of the disk or the database.
     """
 
-    def __init__(self) -> None:
-        self.disk = SimulatedFolder()
+    def __init__(self, disk: SimulatedFolder | None = None) -> None:
+        self.disk = disk or SimulatedFolder()
         self.database = SimulatedDatabase(self.disk.step)
         self._room = SimulatedRoom()
 

@@ -129,6 +129,24 @@ def test_one_flipped_bit_is_found_and_never_served(data: st.DataObject) -> None:
         assert seen[: len(written)] == written, "only padding may be damaged unnoticed by a reader"
 
 
+def test_a_group_that_was_cut_in_its_padding_was_never_complete() -> None:
+    """Else the next ledger says that this one is longer than its file, and the server starts no more."""
+    folder = SimulatedFolder()
+    log = LocalLog(folder)
+    log.take_over(1, 0)
+    log.append([[b"safe"]], 0)
+    file = folder.open(folder.names()[-1])
+    synced = file.size()
+    log.append([[b"cut"]], 0)
+    file.truncate(synced + 256)
+    file.sync()
+    again = LocalLog(folder)
+    again.take_over(2, 0)
+    assert contents(again) == [b"safe"]
+    folder.lose_power(1)
+    assert contents(LocalLog(folder)) == [b"safe"]
+
+
 def test_a_failed_sync_stops_the_log_for_good() -> None:
     folder = SimulatedFolder()
     log = LocalLog(folder)

@@ -137,7 +137,7 @@ class Pending:
         self.id = NO_RESPONSE
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
-        self.watched_by: set[Pending] | None = None
+        self.watched_by: dict[Pending, None] | None = None
 
 
 class Exchange:
@@ -165,7 +165,7 @@ class Exchange:
         self._waiting: deque[Pending] = deque()
         self._waiting_live = 0
         self._sent: dict[int, Pending] = {}
-        self._watched: dict[int, set[Pending]] = {}
+        self._watched: dict[int, dict[Pending, None]] = {}
         """Requests with distant deadlines, by the slot of time in which those lie."""
         self._last_id = 0
         self._closed: Error | None = None
@@ -463,10 +463,10 @@ class Exchange:
         slot = int(expires_at / _SLOT_S) + 1
         watched = self._watched.get(slot)
         if watched is None:
-            watched = self._watched[slot] = set()
+            watched = self._watched[slot] = {}
             delay_s = slot * _SLOT_S - time.monotonic()
             self._loop.call_later(delay_s, self._expire_slot, slot)
-        watched.add(pending)
+        watched[pending] = None
         pending.watched_by = watched
 
     def _watch_from_afar(self, pending: Pending, expires_at: float) -> None:
@@ -478,7 +478,7 @@ class Exchange:
             self._loop.call_soon_threadsafe(self._watch_if_alive, pending, expires_at)
         elif not pending.ended:
             pending.watched_by = watched
-            watched.add(pending)
+            watched[pending] = None
 
     def _watch_if_alive(self, pending: Pending, expires_at: float) -> None:
         if not pending.ended:
@@ -523,7 +523,7 @@ class Exchange:
             if len(self._waiting) > 2 * self._waiting_live + 100:
                 self._waiting = deque(it for it in self._waiting if not it.ended)
         if pending.watched_by is not None:
-            pending.watched_by.discard(pending)
+            pending.watched_by.pop(pending, None)
             pending.watched_by = None
         elif pending.timer is not None:
             pending.timer.cancel()

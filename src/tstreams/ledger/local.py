@@ -155,7 +155,9 @@ class LocalLog:
                 f"ledger {ledger_id:x} ends at {self._file(ledger).size()}, but the index has taken what "
                 f"lies before {at}: the ledger's file was cut"
             )
-        while (end := self._group_end(ledger, at)) is not None:
+        # One whose padding is not all there was cut short, and nobody was told of it.
+        file_size = self._file(ledger).size()
+        while (end := self._group_end(ledger, at)) is not None and end <= file_size:
             at = end
         ledger.size = at
         if (later := self._group_behind(ledger, at)) is not None:

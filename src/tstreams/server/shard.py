@@ -353,7 +353,7 @@ class Shard:
         if self.failed is None and self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
             self._wake()
         # Now, and not after the next requests have been read: their senders wait for these answers.
-        for client in {request.client for request, _ in answers}:
+        for client in dict.fromkeys(request.client for request, _ in answers):
             client.flush()
         for request, read in reads:
             if self.failed is None:

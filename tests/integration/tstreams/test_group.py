@@ -212,6 +212,22 @@ def test_a_transaction_that_expired_stops_all(
     assert visible(ts, out) == [b"x"]
 
 
+def test_a_transaction_that_expired_unnoticed_stops_all(
+    ts: Client, clock: Clock, clicks: str, out: str
+) -> None:
+    ts.producer(clicks).instant([b"x"], partition=0)
+    consumer, producer = ts.consumer(clicks, "c1"), ts.producer(out, "p1", transaction_ttl=30.0)
+    group = group_of(ts, consumer, producer)
+    assert consumer.get(0, timeout=10) is not None
+    expired = producer.open(0)
+    clock.advance(60)
+    expired.send(b"x" * 300_000)  # it leaves at once, and nobody waits for its answer
+    eventually(lambda: expired.state is INVALID)
+    with pytest.raises(Expired, match="producer 'p1' of stream 'out'"):
+        group.checkpoint()
+    assert saved(ts, clicks, "c1") is None, "what was read counts only with what came of it"
+
+
 def test_a_batch_that_could_not_be_sent_stops_all(
     ts: Client, connect: Connect, clicks: str, out: str
 ) -> None:

@@ -343,6 +343,59 @@ def test_expiry_shows_when_items_are_sent(ts: Client, clock: Clock, clicks: str)
     assert txn.state is INVALID
 
 
+def test_one_that_expired_unnoticed_is_not_left_out_of_a_checkpoint_of_all(
+    ts: Client, clock: Clock, clicks: str
+) -> None:
+    producer = ts.producer(clicks, transaction_ttl=60.0)
+    old = producer.open(0)
+    clock.advance(61)
+    young = producer.open(1)
+    young.send(b"x")
+    old.send(b"x" * 300_000)  # it leaves at once, and nobody waits for its answer
+    eventually(lambda: old.state is INVALID)
+    with pytest.raises(Expired, match=str(old.id)):
+        producer.checkpoint()
+    assert young.state is OPENED
+    producer.checkpoint()
+    assert young.state is CHECKPOINTED
+
+
+def test_leaving_the_block_of_one_that_expired_unnoticed_is_an_error(
+    ts: Client, clock: Clock, clicks: str
+) -> None:
+    producer = ts.producer(clicks, transaction_ttl=60.0)
+
+    def write_too_late() -> None:
+        with producer.transaction(0) as txn:
+            clock.advance(61)
+            txn.send(b"x" * 300_000)
+            eventually(lambda: txn.state is INVALID)
+
+    with pytest.raises(Expired):
+        write_too_late()
+    producer.checkpoint()  # it has been told
+
+
+def test_who_knows_that_one_has_expired_is_not_told_again(
+    ts: Client, clock: Clock, clicks: str
+) -> None:
+    producer = ts.producer(clicks, transaction_ttl=60.0)
+    for give_up in (methodcaller("checkpoint"), methodcaller("send", b"y")):
+        with producer.transaction(0) as txn:
+            clock.advance(61)
+            txn.send(b"x" * 300_000)
+            eventually(lambda txn=txn: txn.state is INVALID)
+            with pytest.raises(Expired):
+                give_up(txn)
+        producer.checkpoint()
+    txn = producer.open(0)
+    clock.advance(61)
+    txn.send(b"x" * 300_000)
+    eventually(lambda: txn.state is INVALID)
+    producer.cancel()
+    producer.checkpoint()
+
+
 def test_of_many_only_the_expired_one_is_invalid(ts: Client, clock: Clock, clicks: str) -> None:
     ts.create_stream("other")
     producer = ts.producer(clicks, transaction_ttl=60.0)

@@ -75,7 +75,7 @@ class Client:
         self._pid = moebius.process.pid
         self._closed = False
         self._ended = asyncio.Event()
-        self._agents: set[Producer | Consumer | Subscriber] = set()
+        self._agents: dict[Producer | Consumer | Subscriber, None] = {}
         self._link = Link(wire, config.timeout)
         self._driver = Driver(self._link)
 
@@ -156,7 +156,7 @@ class Client:
         steps = open_producer(self._link, stream, name, partitions, transaction_ttl, compression)
 
         async def make() -> Producer:
-            producer = Producer(self._driver, await self._run(steps), self._agents.discard)
+            producer = Producer(self._driver, await self._run(steps), self._forget)
             return await self._keep(producer)
 
         return Opening(make())
@@ -179,7 +179,7 @@ class Client:
         steps = open_reader(self._link, stream, name, begin, resume, partitions)
 
         async def make() -> Consumer:
-            consumer = Consumer(self._driver, await self._run(steps), self._agents.discard)
+            consumer = Consumer(self._driver, await self._run(steps), self._forget)
             return await self._keep(consumer)
 
         return Opening(make())
@@ -244,9 +244,7 @@ class Client:
         async def make() -> Subscriber:
             check_callbacks(on_transaction, on_failure)
             rules = await self._run(steps)
-            subscriber = Subscriber(
-                self._driver, rules, self._agents.discard, on_transaction, on_failure
-            )
+            subscriber = Subscriber(self._driver, rules, self._forget, on_transaction, on_failure)
             return await self._keep(subscriber)
 
         return Opening(make())
@@ -388,9 +386,13 @@ class Client:
         if self._closed:
             raise InvalidState("this client is closed: connect anew")
 
+    def _forget(self, agent: Producer | Consumer | Subscriber) -> None:
+        """An agent was closed."""
+        self._agents.pop(agent, None)
+
     async def _keep(self, agent: A) -> A:
         if not self._closed:
-            self._agents.add(agent)
+            self._agents[agent] = None
             return agent
         await agent.close()
         raise InvalidState("this client was closed while an agent was being made")

@@ -124,6 +124,8 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         draft = self._draft
+        if kind is None:
+            draft.own_up()
         if self.state is not TransactionState.OPENED:
             return
         if kind is not None and (draft.in_doubt or not issubclass(kind, Exception)):

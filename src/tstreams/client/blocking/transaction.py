@@ -108,6 +108,8 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None:
+            self._draft.own_up()
         if self.state is not TransactionState.OPENED or self._draft.sealed:
             return
         if kind is not None:

@@ -194,6 +194,11 @@ class Draft:
             self._failure = ticket.error
             if isinstance(ticket.error, Expired) or is_session_end(ticket.error):
                 self.close(TransactionState.INVALID)
+                self.producer.lose(self)
+
+    def own_up(self) -> None:
+        """`Expired` if it has expired, and nobody was told."""
+        self.producer.own_up(lambda draft: draft is self)
 
     # Closing.
 
@@ -295,6 +300,7 @@ class Draft:
     def _check_open(self) -> None:
         self.producer.agent.check()
         if self.state is TransactionState.INVALID:
+            self.producer.forget(self)
             raise Expired(f"transaction {self.id} has expired; what it held is dropped")
         if self.state is not TransactionState.OPENED:
             raise InvalidState(f"transaction {self.id} is {self.state.value} already")
@@ -309,6 +315,8 @@ class Draft:
 
     def _check_sendable(self) -> None:
         if self._failure is not None:
+            if self.state is TransactionState.INVALID:
+                self.producer.forget(self)
             raise self._failure
         if self.state is not TransactionState.OPENED:
             raise InvalidState(f"transaction {self.id} is {self.state.value} already")

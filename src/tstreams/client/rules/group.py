@@ -285,10 +285,12 @@ class _Look:
                 read = member.marks()
                 self._saved.append(partial(member.saved, read))
                 self.positions += member.positions_of(read)
-        for member in members:
-            if isinstance(member, Producer):
-                self.drafts += member.claim(self._is_done)
-                self.spoiled += member.claim(self._is_spoiled)
+        producers = [it for it in members if isinstance(it, Producer)]
+        for member in producers:
+            member.own_up(self._is_done)
+        for member in producers:
+            self.drafts += member.claim(self._is_done)
+            self.spoiled += member.claim(self._is_spoiled)
 
     def _is_done(self, draft: Draft) -> bool:
         handling = draft.handling

@@ -42,6 +42,7 @@ class Job:
         """Hand over all open transactions of a producer, with all that was sent into them."""
         producer.agent.check()
         _check_step(step)
+        producer.own_up(lambda _: True)
         drafts = producer.claim(lambda _: True)
         session = producer.agent.session
         ticket = yield from self._send(session, producer, drafts, step)

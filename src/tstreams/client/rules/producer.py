@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import moebius
 
-from ...errors import BadRequest, Corrupt, Error, InvalidState, TooLarge
+from ...errors import BadRequest, Corrupt, Error, Expired, InvalidState, TooLarge
 from ...items import CODECS, Buffer, pack, pack_many
-from ...limits import CLIENT_CLOSE_TIMEOUT_S, LEASE_MS_MAX, LEASE_MS_MIN
+from ...limits import (
+    CLIENT_CLOSE_TIMEOUT_S,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    LOST_TRANSACTIONS_MAX,
+)
 from ...model import TransactionState, Ttl, milliseconds
 from ...protocol import CancelTransactions, Done, Instant, OpenTransaction, decode_reply
 from . import closing
@@ -59,8 +64,9 @@ def open_producer(
 class Producer:
     """Writes transactions under one name.
 
-    Invariants: `_open` holds the transactions that are OPENED, in the order of their opening. What closes
-    transactions, and every instant one, goes through `turns`.
+    Invariants: `_open` holds the transactions that are OPENED, in the order of their opening. `_lost` holds
+    those that have expired while nobody waited: the next checkpoint says so. What closes transactions, and
+    every instant one, goes through `turns`.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Producer:
         self.turns = Turns()
         self._lock = threading.Lock()
         self._open: dict[Draft, None] = {}
+        self._lost: dict[Draft, None] = {}
         self._opening: Counter[int] = Counter()
         agent.session.hold_lease(lease_ms)
 
@@ -157,15 +164,39 @@ class Producer:
             ticket.add_callback(note)
 
     def forget(self, draft: Draft) -> None:
-        """A transaction is not open any more."""
+        """A transaction is not open any more, and its user knows, or will be told."""
         with self._lock:
             self._open.pop(draft, None)
+            self._lost.pop(draft, None)
+
+    def lose(self, draft: Draft) -> None:
+        """A transaction has expired, and nobody has been told yet."""
+        with self._lock:
+            self._lost[draft] = None
+            if len(self._lost) > LOST_TRANSACTIONS_MAX:
+                del self._lost[next(iter(self._lost))]
+
+    def own_up(self, is_wanted: Callable[[Draft], bool]) -> None:
+        """`Expired` if some of those that are wanted have expired, and nobody was told: what is left must
+        not be checkpointed as if it were all."""
+        if lost := self._take_lost(is_wanted):
+            raise Expired(
+                f"{self.agent.title}: transaction {lost[0].id} has expired; what it held is dropped"
+            )
+
+    def _take_lost(self, is_wanted: Callable[[Draft], bool]) -> list[Draft]:
+        with self._lock:
+            lost = [draft for draft in self._lost if is_wanted(draft)]
+            for draft in lost:
+                del self._lost[draft]
+        return lost
 
     # Closing.
 
     def checkpoint(self, partition: int | None = None) -> Steps[None]:
         """Checkpoint all open transactions, or those of a partition, at once."""
         self.agent.check()
+        self.own_up(self._in(partition))
         drafts = self._claim(partition)
         yield from closing.prepare(drafts)
         yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], drafts)
@@ -178,13 +209,17 @@ class Producer:
             yield from closing.cancel(self.agent.session, self.agent.id, drafts)
 
     def _claim(self, partition: int | None) -> list[Draft]:
+        return self.claim(self._in(partition))
+
+    def _in(self, partition: int | None) -> Callable[[Draft], bool]:
         if partition is None:
-            return self.claim(lambda draft: True)
+            return lambda draft: True
         self.partitioner.check(partition)
-        return self.claim(lambda draft: draft.partition == partition)
+        return lambda draft: draft.partition == partition
 
     def claim(self, is_wanted: Callable[[Draft], bool]) -> list[Draft]:
         """Seal the open transactions that are wanted, and that nobody else is closing."""
+        self._take_lost(is_wanted)
         with self._lock:
             drafts = list(self._open)
         return [draft for draft in drafts if is_wanted(draft) and draft.try_seal()]
@@ -300,6 +335,7 @@ class Producer:
         try:
             yield from draft.add_batches(batches)
         except BaseException:
+            self.forget(draft)
             self._drop(draft.id)
             raise
         return draft

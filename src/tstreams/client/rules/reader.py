@@ -126,7 +126,7 @@ class Reader:
         self._lanes = [Lane(cursors[at : at + FETCH_WANTS_MAX], bytes_max) for at in lanes]
         self._lane_of = {cursor.partition: lane for lane in self._lanes for cursor in lane.cursors}
         self._ready: deque[Cursor] = deque()
-        self._asks: set[Ask] = set()
+        self._asks: dict[Ask, None] = {}
         self._epoch = 0
 
     # One partition.
@@ -246,7 +246,7 @@ class Reader:
     def _ask(self, wants: list[Want], bytes_max: int, wait_s: float, *, ahead: bool = False) -> Ask:
         ticket = self.source.fetch(wants, bytes_max, wait_s, ahead=ahead)
         ask = Ask(ticket, self._epoch, bytes_max)
-        self._asks.add(ask)
+        self._asks[ask] = None
         return ask
 
     def _wait(self, asks: list[Ask]) -> Steps[None]:
@@ -257,7 +257,7 @@ class Reader:
                     yield ask.ticket
         except BaseException:
             for ask in asks:
-                self._asks.discard(ask)
+                self._asks.pop(ask, None)
                 self.source.link.cancel(ask.ticket)
             raise
 
@@ -274,7 +274,7 @@ class Reader:
 
     def _absorb(self, ask: Ask) -> list[Delivery]:
         """Take in an answer: what was in it, whether or not it was new."""
-        self._asks.discard(ask)
+        self._asks.pop(ask, None)
         if ask.epoch != self._epoch:
             return []
         found = unpack(self.source, ask.ticket)
@@ -292,7 +292,7 @@ class Reader:
     def _start_anew(self) -> None:
         """Drop all answers that are under way, or here and not taken in."""
         self._epoch += 1
-        asks, self._asks = self._asks, set()
+        asks, self._asks = self._asks, {}
         for lane in self._lanes:
             lane.ask = None
         for ask in asks:

@@ -1,0 +1,1 @@
+"""The whole system on one thread: real servers and clients; time, network and disk are simulated."""

@@ -1,0 +1,63 @@
+"""The whole system on a few seeds: nothing is wrong, and a seed is a run, to the byte of its trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.system.plan import load, save
+from tests.simulation.system.planning import make_plan
+from tests.simulation.system.run import carry_out
+from tests.simulation.system.story import tell
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 40
+SEEDS_PER_TEST = 10
+
+DIGEST = """
+import sys
+from tests.simulation.system.planning import make_plan
+from tests.simulation.system.run import carry_out
+print(carry_out(make_plan(int(sys.argv[1]))).digest)
+"""
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_PER_TEST))
+def test_nothing_is_wrong(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        outcome = carry_out(make_plan(seed))
+        assert not outcome.findings, tell(outcome)
+        assert outcome.figures["operations"] > 50
+
+
+def test_a_seed_is_a_run(tmp_path: Path) -> None:
+    """Whatever ran before, whatever hashes are salted with, and from a file as well."""
+    seed = 6
+    first = carry_out(make_plan(seed))
+    carry_out(make_plan(seed + 1))
+    save(make_plan(seed), tmp_path / "plan.json")
+    assert carry_out(load(tmp_path / "plan.json")).digest == first.digest
+    for salt in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt}
+        found = subprocess.run(
+            [sys.executable, "-c", DIGEST, str(seed)],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert found.stdout.strip() == first.digest
+    assert carry_out(make_plan(seed + 1)).digest != first.digest
+
+
+def test_faults_of_every_kind_happen() -> None:
+    """The seeds above do not pass because nothing happens in them."""
+    faults = {fault.kind for seed in range(1, SEEDS) for fault in make_plan(seed).faults}
+    deeds = {deed.kind for seed in range(1, SEEDS) for deed in make_plan(seed).deeds}
+    assert len(faults) == 16
+    assert len(deeds) == 19
