@@ -61,7 +61,13 @@ class Stream:
 
     def info(self) -> StreamInfo:
         return StreamInfo(
-            self.id, self.name, self.partitions, self.ttl_ms, self.description, self.schema
+            self.id,
+            self.name,
+            self.partitions,
+            self.ttl_ms,
+            self.description,
+            self.schema,
+            self.purged_before,
         )
 
 

@@ -364,9 +364,7 @@ class Rules:
             )
 
     def _producer(self, agent_id: int, partition: int) -> Agent:
-        agent = self._state.agent(agent_id)
-        if agent is None:
-            raise fenced(agent_id)
+        agent = self.agent(agent_id)
         if agent.kind != PRODUCER:
             raise BadRequest(f"{agent.name!r} is a {agent.kind}, and does not write")
         self._check_partition(agent.stream, partition)
