@@ -6,13 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import Struct
 
+from tests.simulation.client import SimulatedRequest
 from tests.simulation.system.plan import load, save
 from tests.simulation.system.planning import make_plan
 from tests.simulation.system.run import carry_out
 from tests.simulation.system.story import tell
+from tests.simulation.world import World
+from tstreams.protocol import Commit, CreateStream, OpenAgent, OpenSession, OpenTransaction
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 40
@@ -53,6 +58,26 @@ def test_a_seed_is_a_run(tmp_path: Path) -> None:
         )
         assert found.stdout.strip() == first.digest
     assert carry_out(make_plan(seed + 1)).digest != first.digest
+
+
+def test_one_that_was_told_to_have_expired_is_not_open_after_a_restart() -> None:
+    """Else it would hold readers back again, and could be checkpointed after all."""
+    world = World()
+
+    def ask(message: Struct) -> Any:
+        request = SimulatedRequest(message).send(world.handlers)
+        world.shard.commit()
+        return request.reply
+
+    session = ask(OpenSession()).session
+    ask(CreateStream(session, 1, 0, "a", 1, 10**9, ""))
+    agent = ask(OpenAgent(session, 2, 0, "producer", "a", "p")).agent
+    opened = ask(OpenTransaction(session, 3, 0, agent, 0, 1_000)).id
+    world.now_ms += 1_001
+    assert ask(Commit(session, 4, 0, [agent], [opened], [])).code == "expired"
+    world.storage.lose_power(1)
+    world.open_shard()
+    assert not world.shard.core.state.open
 
 
 def test_faults_of_every_kind_happen() -> None:

@@ -107,6 +107,8 @@ class World:
         """A request, whether new or sent before."""
         self.begin_turn()
         expected = self.model.handle(message, items)
+        if isinstance(expected, Refusal) and "expired" in expected.codes:
+            self.model.tick()  # who is told so must not find it open later
         brought = len(message.brought) if isinstance(message, Commit) else 1
         batches = [pack(list(items))] * brought if items else []
         request = SimulatedRequest(message, *batches).send(self.handlers)

@@ -19,7 +19,7 @@ from moebius import LATER, Request
 from ..core.facts import Session
 from ..core.records import AnyRecord, InstantMade, decode_record, encode_record
 from ..core.shard import Shard as Core
-from ..errors import Error, Unavailable
+from ..errors import Error, Expired, Unavailable
 from ..index import Index, IndexFailed
 from ..items import Buffer
 from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES, LocalLog
@@ -236,6 +236,8 @@ class Shard:
         try:
             records, reply = self.core.handle(self.clock(), message, items, brought)
         except Error as error:
+            if isinstance(error, Expired):
+                self.tick()  # who is told so must not find it open after a restart
             return self._answer(request, error)
         if records:
             self._touched[message.session] = self.core.state.sessions[message.session]
