@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import pytest
+
+Apart = Callable[..., Any]
 
 
 @pytest.fixture
@@ -21,3 +27,12 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tstreams.ledger.local.LARGE_GROUP_BYTES", 700)
     monkeypatch.setattr("tstreams.server.shard._REPLAY_RECORDS", 3)
     monkeypatch.setattr("tstreams.server.compactor.STEP_BYTES", 1000)
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Apart]:
+    """Calls functions in a process of its own: while the whole system is simulated the program has another
+    clock and other limits, and servers of other tests may be running in threads of this one."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()

@@ -12,6 +12,7 @@ import pytest
 from msgspec import Struct
 
 from tests.simulation.client import SimulatedRequest
+from tests.simulation.conftest import Apart
 from tests.simulation.system.plan import load, save
 from tests.simulation.system.planning import make_plan
 from tests.simulation.system.run import carry_out
@@ -31,21 +32,33 @@ print(carry_out(make_plan(int(sys.argv[1]))).digest)
 """
 
 
+def carried_out(seed: int) -> tuple[str, str, int]:
+    """The story of what is wrong, the digest, and the number of operations."""
+    outcome = carry_out(make_plan(seed))
+    return tell(outcome) if outcome.findings else "", outcome.digest, outcome.figures["operations"]
+
+
+def digests(seed: int, path: Path) -> list[str]:
+    """The digest of a seed, of the same from a file, and of another seed, one after the other."""
+    save(make_plan(seed), path)
+    plans = [make_plan(seed), make_plan(seed + 1), load(path)]
+    return [carry_out(it).digest for it in plans]
+
+
 @pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_PER_TEST))
-def test_nothing_is_wrong(first: int) -> None:
+def test_nothing_is_wrong(apart: Apart, first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        outcome = carry_out(make_plan(seed))
-        assert not outcome.findings, tell(outcome)
-        assert outcome.figures["operations"] > 50
+        wrong, _, operations = apart(carried_out, seed)
+        assert not wrong, wrong
+        assert operations > 50
 
 
-def test_a_seed_is_a_run(tmp_path: Path) -> None:
+def test_a_seed_is_a_run(apart: Apart, tmp_path: Path) -> None:
     """Whatever ran before, whatever hashes are salted with, and from a file as well."""
     seed = 6
-    first = carry_out(make_plan(seed))
-    carry_out(make_plan(seed + 1))
-    save(make_plan(seed), tmp_path / "plan.json")
-    assert carry_out(load(tmp_path / "plan.json")).digest == first.digest
+    first, other, again = apart(digests, seed, tmp_path / "plan.json")
+    assert first == again
+    assert first != other
     for salt in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": salt}
         found = subprocess.run(
@@ -56,8 +69,7 @@ def test_a_seed_is_a_run(tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        assert found.stdout.strip() == first.digest
-    assert carry_out(make_plan(seed + 1)).digest != first.digest
+        assert found.stdout.strip() == first
 
 
 def test_one_that_was_told_to_have_expired_is_not_open_after_a_restart() -> None:

@@ -18,8 +18,8 @@ MIB = 1024 * 1024
 SHORT_BYTES = 40 * MIB
 SHORT_TTL_S = 4
 GONE_WITHIN_S = 60
-BESIDE_BYTES = 3 * MIB
-"""The index, the ledger in use, and the file that is prepared for the next."""
+BESIDE_BYTES = 8 * MIB
+"""The index, the ledger in use, the file that is prepared for the next, and what is not worth to be copied."""
 
 
 def disk_usage(path: Path) -> int:
