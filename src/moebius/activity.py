@@ -168,6 +168,7 @@ class Activity:
         link = peer.link
         if self.ended or credit is None or credit <= 0 or link.blocked or self.key <= 0:
             return False
+        # `_send_item` for a reader that gives credit, without the call.
         self.credit = credit - peer.check_size(parts) - ITEM_OVERHEAD_BYTES
         peer.counts.items += 1
         link.send(Item(self.key), parts)

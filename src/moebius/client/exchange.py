@@ -255,6 +255,7 @@ class Exchange:
                 or len(pending.command) > self._limits.command_chars_max
             ):
                 return False
+            # `_has_room` above and `_register` here, without the calls: it is new, and alone.
             self._last_id += 1
             pending.id = self._last_id
             self._sent[pending.id] = pending

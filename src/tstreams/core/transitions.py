@@ -141,7 +141,7 @@ class Transitions:
     def _instant_made(self, now_ms: int, record: InstantMade) -> None:
         state = self._state
         assert record.transaction > state.last_id, "ids only rise"
-        state.last_id = record.transaction
+        state.last_id = record.transaction  # `_give_out`, without the call
         state.stirred.add((record.stream, record.partition))
         for position in record.positions:
             state.move(*position)

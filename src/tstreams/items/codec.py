@@ -59,7 +59,8 @@ def compress(codec: Codec, body: Buffer) -> Buffer:
 
 
 def decompress(codec: Codec, stored: Buffer, size: int) -> Buffer:
-    """The body of `size` bytes, from a codec that is not NONE. `Corrupt` if it is anything else; no more than `size` is ever allocated."""
+    """The body of `size` bytes, from a codec that is not NONE. `Corrupt` if it is anything else; no more than
+    `size` is ever allocated."""
     most = _MOST.get(codec)
     if most is not None and size > most(len(stored)):
         raise Corrupt(f"an item batch of {size} bytes cannot be stored in {len(stored)}")

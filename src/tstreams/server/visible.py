@@ -196,7 +196,7 @@ class Visible:
 
 def pack_fresh(made: list[tuple[InstantMade, Buffer]]) -> tuple[Buffer, ...]:
     """An answer with whole transactions that have just been made."""
-    if len(made) == 1:
+    if len(made) == 1:  # the same without lists: a reader waits for it
         ((it, batch),) = made
         only = FetchedTransaction(it.partition, it.transaction, it.count, 1, 0, [len(batch)])
         return (encode(Fetched([only])), batch)

@@ -140,13 +140,14 @@ class BatchReader(DataSourceReader):
         """The tasks of the read."""
         ts = connections.client(self._options.client)
         streams = Map(ts, self._options.streams)
+        seen = streams.streams()
         start = streams.resolve(self._options.start)
         found = ranges(start, streams.resolve(self._options.end))
         wanted = (it for it in map(self._bounds.narrow, found) if it is not None)
         planned = slices.cut(ts, wanted, self._options.partitions_min)
         if self._options.fail_on_data_loss:
             for it in planned:
-                it.purged_before = streams.streams()[it.stream].purged_before
+                it.seen = seen.get(it.stream)
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

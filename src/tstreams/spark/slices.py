@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from ..client.blocking.client import Client
 from ..client.config import ClientConfig
 from ..errors import Error, NotFound
+from ..model import Stream
 from . import connections
 from .columns import Columns, Layout
 
@@ -25,8 +26,8 @@ class Slice(InputPartition):
         self.partition = partition
         self.after = after
         self.up_to = up_to
-        self.purged_before: int | None = None
-        """What had been purged when the read was planned; None if what is purged since does not matter."""
+        self.seen: Stream | None = None
+        """The stream when the read was planned; None if what happened to it since does not matter."""
         self.value = None
 
     def __repr__(self) -> str:
@@ -90,8 +91,8 @@ def read(
     except NotFound:
         if fail_on_data_loss:
             raise
-    if slice_.purged_before is not None:
-        _check_kept(ts, slice_, slice_.purged_before)
+    if slice_.seen is not None:
+        _check_kept(ts, slice_, slice_.seen)
     if last_id != slice_.up_to and fail_on_data_loss:
         raise DataLost(
             f"transaction {slice_.up_to} of stream {slice_.stream!r}, partition {slice_.partition}, is "
@@ -100,11 +101,11 @@ def read(
         )
 
 
-def _check_kept(ts: Client, slice_: Slice, purged_before: int) -> None:
+def _check_kept(ts: Client, slice_: Slice, seen: Stream) -> None:
     """Half of the old and nothing of the new is no state that the stream ever had: say so."""
-    now = ts.stream(slice_.stream).purged_before
-    if now > max(purged_before, slice_.after + 1):
+    now = ts.stream(slice_.stream)
+    if now.id != seen.id or now.purged_before > max(seen.purged_before, slice_.after + 1):
         raise DataLost(
-            f"stream {slice_.stream!r} was overwritten or purged while it was read: read it again, or take "
-            'what was left of it with .option("failOnDataLoss", "false").'
+            f"stream {slice_.stream!r} was overwritten, purged or made anew while it was read: read it again, "
+            'or take what was left of it with .option("failOnDataLoss", "false").'
         )

@@ -62,11 +62,15 @@ def test_a_read_that_is_overtaken_by_an_overwrite_fails(pipe: Pipe, ts: Client, 
     assert sum(batch.num_rows for batch in reader.read(first)) == 50
     pipe.write(pipe.read(stream).limit(1).select("item"), stream, "overwrite")
     for overtaken in (first, second):
-        with pytest.raises(DataLost, match="overwritten or purged while it was read"):
+        with pytest.raises(DataLost, match="while it was read: read it again"):
             list(reader.read(overtaken))
     assert list(lenient.read(kept)) == []
     reader, (only,) = planned()
     assert sum(batch.num_rows for batch in reader.read(only)) == 1
+    ts.delete_stream(stream)
+    ts.create_stream(stream, 2)
+    with pytest.raises(DataLost, match="made anew while it was read"):
+        list(reader.read(only))
 
 
 def test_only_the_columns_that_are_wanted(pipe: Pipe, ts: Client, make: Make) -> None:

@@ -78,7 +78,7 @@ class Ticket:
     # For the rules.
 
     def end(self) -> None:
-        """It is so far: for what no session counts."""
+        """It is so far: for what no session counts. `_end`, without the call."""
         assert self.session is None, "a session waits for the answer"
         with self._lock:
             if self.ended:
