@@ -29,7 +29,7 @@ ROUNDS_MIN = 3
 _WARM_UP_SHARE = 10
 """One message in so many, at the beginning of a phase, is not counted."""
 
-FULL = Plan(messages=2000, rate=1000, rounds=5)
+FULL = Plan(messages=2000, rate=1000, rounds=15)
 QUICK = Plan(messages=20, rate=1000, rounds=1)
 
 

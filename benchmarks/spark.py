@@ -37,7 +37,7 @@ ROUNDS_MIN = 3
 _WARM_UP_BATCHES = 5
 _QUERY_WITHIN_S = 300
 
-FULL = Plan(rows=5_000_000, batches=40, rounds=3, cores=2)
+FULL = Plan(rows=5_000_000, batches=40, rounds=5, cores=2)
 QUICK = Plan(rows=20_000, batches=6, rounds=1, cores=2)
 
 

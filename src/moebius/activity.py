@@ -169,7 +169,10 @@ class Activity:
         if self.ended or credit is None or credit <= 0 or link.blocked or self.key <= 0:
             return False
         # `_send_item` for a reader that gives credit, without the call.
-        self.credit = credit - peer.check_size(parts) - ITEM_OVERHEAD_BYTES
+        size = sum(map(len, parts))
+        if size > peer.response_bytes_max or len(parts) > 2:
+            peer.check_size(parts)
+        self.credit = credit - size - ITEM_OVERHEAD_BYTES
         peer.counts.items += 1
         item = Item(self.key)
         if not link.send_now(item, parts):

@@ -70,7 +70,6 @@ class Peer:
         "_later_bytes_soon",
         "_later_soon",
         "_ready",
-        "_response_bytes_max",
         "_stopping",
         "admitted",
         "counts",
@@ -86,6 +85,7 @@ class Peer:
         "link",
         "loop",
         "name",
+        "response_bytes_max",
         "seen",
         "server",
         "tags",
@@ -120,7 +120,7 @@ class Peer:
         self._later_soon = self.limits.inflight_max // 2
         self._later_bytes_soon = self.limits.inflight_bytes_max // 2
         self._commands = server.router.commands
-        self._response_bytes_max = self.limits.frame_bytes_max - self.limits.header_bytes_max
+        self.response_bytes_max = self.limits.frame_bytes_max - self.limits.header_bytes_max
         self._ready = self.admitted
         self._greeted = False
         self._stopping = False
@@ -235,7 +235,7 @@ class Peer:
         if (
             type(produced) is bytes
             and call.id != NO_RESPONSE
-            and len(produced) <= self._response_bytes_max
+            and len(produced) <= self.response_bytes_max
         ):
             self.counts.replies += 1
             self.link.send(Reply(call.id), (produced,))
@@ -288,7 +288,7 @@ class Peer:
         """Send a request's last response: the handler's result, or just that there is no more."""
         if request.id == NO_RESPONSE:
             return
-        if type(result) is bytes and len(result) <= self._response_bytes_max:
+        if type(result) is bytes and len(result) <= self.response_bytes_max:
             self.counts.replies += 1
             self.link.send(Reply(request.id), (result,))
             return
@@ -308,9 +308,9 @@ class Peer:
     def check_size(self, parts: Parts) -> int:
         """Refuse a response that no client would accept: it would cost the whole connection. Its size."""
         size = sum(map(len, parts))
-        if size > self._response_bytes_max or len(parts) > self.limits.parts_max:
+        if size > self.response_bytes_max or len(parts) > self.limits.parts_max:
             text = f"a response of {size} bytes in {len(parts)} parts is over the limits of "
-            text += f"{self._response_bytes_max} bytes and {self.limits.parts_max} parts"
+            text += f"{self.response_bytes_max} bytes and {self.limits.parts_max} parts"
             raise TooLarge(text)
         return size
 
@@ -371,7 +371,7 @@ class Peer:
         self.name = hello.name[:255]
         if hello.frame_bytes_max:
             frame_bytes_max = min(hello.frame_bytes_max, self.limits.frame_bytes_max)
-            self._response_bytes_max = max(0, frame_bytes_max - self.limits.header_bytes_max)
+            self.response_bytes_max = max(0, frame_bytes_max - self.limits.header_bytes_max)
         self.heartbeat_s = max(0, hello.heartbeat_ms) / 1000
         limits = self.limits
         welcome = Welcome(

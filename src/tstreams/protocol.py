@@ -412,7 +412,8 @@ class FetchedTransaction(Message, frozen=True):
 
 
 class Fetched(Message, frozen=True, tag=8):
-    """The answer to `Fetch` and `FetchLast`; the batches follow as the second part, in this order.
+    """The answer to `Fetch` and `FetchLast`; the batches follow, in this order: as the second part, or, if there
+    are more parts, one for each transaction.
 
     Transactions of one partition come in the order of their ids, without a gap.
     """

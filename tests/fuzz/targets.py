@@ -125,7 +125,9 @@ def replies(data: bytes) -> None:
 def deliveries(data: bytes) -> None:
     """What is pushed to a subscriber: a reply, and batches behind it."""
     size = int.from_bytes(data[:2], "little")
-    parts = (data[2 : 2 + size], data[2 + size :])
+    parts: tuple[bytes, ...] = (data[2 : 2 + size], data[2 + size :])
+    if size % 2:  # one for each transaction
+        parts = (parts[0], *(parts[1][at : at + 64] for at in range(0, len(parts[1]), 64)))
     source: Any = SimpleNamespace(schema=None)
     with contextlib.suppress(Error):
         for delivery in unpack_parts(source, parts):

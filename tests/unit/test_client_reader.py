@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from tstreams.client.rules.cursor import Cursor, Starts
-from tstreams.client.rules.delivery import Delivery
+from tstreams.client.rules.delivery import Delivery, Source, unpack_parts
 from tstreams.client.rules.lookups import between
 from tstreams.client.rules.reader import Reader, open_reader
-from tstreams.errors import InvalidState, NotFound, TooLarge, Unavailable
+from tstreams.errors import Corrupt, InvalidState, NotFound, TooLarge, Unavailable
 from tstreams.items import pack
 from tstreams.limits import FETCH_BYTES, FETCH_WANTS_MAX
 from tstreams.model import ID_MAX, Offset
@@ -22,6 +22,7 @@ from tstreams.protocol import (
     Positions,
     SessionOpened,
     StreamInfo,
+    encode,
 )
 
 from .client_wires import Asked, Script, Waiting, link_to
@@ -365,3 +366,17 @@ def test_a_range_has_a_limit() -> None:
     waiting.go_on()
     with pytest.raises(TooLarge, match="seek"):
         raise waiting.error or AssertionError("no error")
+
+
+def test_large_transactions_come_as_parts_of_their_own() -> None:
+    source: Source = object.__new__(Source)
+    batches = [pack([b"a" * 100]), pack([b"b" * 300]), pack([b"c" * 200])]
+    entries = [
+        FetchedTransaction(0, number, 1, 1, 0, [len(batch)]) for number, batch in enumerate(batches)
+    ]
+    head = encode(Fetched(entries))
+    found = unpack_parts(source, (head, *batches))
+    assert [(it.id, bytes(it.data)) for it in found] == list(enumerate(batches))
+    for wrong in ((head, *batches[::-1]), (head, *batches[:2]), (head, *batches, b"more")):
+        with pytest.raises(Corrupt, match="says that it has"):
+            unpack_parts(source, wrong)

@@ -255,17 +255,22 @@ class Exchange:
                 or len(pending.command) > self._limits.command_chars_max
             ):
                 return False
-            # `_has_room` above and `_register` here, without the calls: it is new, and alone.
+            # `_has_room` above, `_register` and `_call` here, without the calls: it is new, and alone.
             self._last_id += 1
             pending.id = self._last_id
             self._sent[pending.id] = pending
-            if not link.send_now(self._call(pending), parts):
+            deadline_ms = 0
+            if (expires_at := pending.expires_at) is not None:
+                deadline_ms = max(1, round((expires_at - time.monotonic()) * 1000))
+            credit, strategy = pending.credit, pending.strategy
+            call = Call(pending.id, pending.command, deadline_ms, credit, strategy)
+            if not link.send_now(call, parts):
                 del self._sent[pending.id]
                 pending.id = NO_RESPONSE
                 return False
             self.calls += 1
-        if pending.expires_at is not None:
-            self._watch_from_afar(pending, pending.expires_at)
+        if expires_at is not None:
+            self._watch_from_afar(pending, expires_at)
         return True
 
     def cancel(self, pending: Pending) -> None:

@@ -1,7 +1,7 @@
 """Item batches: how the items of a transaction lie on the wire, in the ledger, and in Arrow.
 
     pack(items), pack_many(items or Arrow data)     make batches
-    check(batch)                                    what a server does: header and checksum
+    check(batch), opened(batch)                     what a server does: header and checksum
     Items(batch), Joiner, read(batches), to_table() what a reader does
 
 `batch.py` describes the bytes. pyarrow is imported only by what is asked to make or take Arrow data.
@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from .arrow import pack_arrow, pack_column, to_table
-from .batch import HEADER_BYTES, Kind, check
+from .batch import HEADER_BYTES, Kind, check, opened
 from .codec import CODECS, Buffer, Codec
 from .packing import pack, pack_many
 from .pieces import Joiner, pack_pieces, read
@@ -27,6 +27,7 @@ __all__ = [
     "Kind",
     "check",
     "grown",
+    "opened",
     "pack",
     "pack_arrow",
     "pack_column",

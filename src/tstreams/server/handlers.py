@@ -44,7 +44,7 @@ from ..protocol import (
     encode,
 )
 from .shard import Shard
-from .wire import decoder, wire_error
+from .wire import decoder, decoder_with_batch, wire_error
 
 _CHANGES: tuple[type[Change], ...] = (
     CreateStream,
@@ -92,16 +92,11 @@ class Handlers:
         return lambda request: shard.change(request, read(request))
 
     def _change_with_items(self, kind: type[Change]) -> Callable[[Request], object]:
-        read, change = decoder(kind, 2), self._shard.change
+        read, change = decoder_with_batch(kind), self._shard.change
 
         def handle(request: Request) -> object:
-            message = read(request)
-            batch = request.parts[1]
-            try:
-                items = check(batch)
-            except Error as error:
-                raise wire_error(error) from None
-            return change(request, message, items, (batch,))
+            message, items = read(request)
+            return change(request, message, items, request.parts[1:])
 
         return handle
 

@@ -109,6 +109,8 @@ class Shard:
         self._cache_bytes = cache_bytes
         self._fsync = fsync
         self._scheduled = False
+        self._decided_ms = 0
+        """When the last change of this turn was decided on; 0 if there was none."""
         self._pending: list[tuple[AnyRecord, Record, Buffer | None]] = []
         self._pending_bytes = 0
         self._answers: list[tuple[Request, Reply | Error]] = []
@@ -234,7 +236,8 @@ class Shard:
             raise wire_error(Unavailable(self.full))
         core = self.core
         try:
-            records, reply = core.handle(self.clock(), message, items, brought)
+            now_ms = self._decided_ms = self.clock()
+            records, reply = core.handle(now_ms, message, items, brought)
         except Error as error:
             if isinstance(error, Expired):
                 self.tick()  # who is told so must not find it open after a restart
@@ -388,7 +391,8 @@ class Shard:
         unflushed_bytes = self.records_since_flush * _INDEX_BYTES_PER_RECORD
         if pending_bytes and not self.room.fits(pending_bytes + unflushed_bytes):
             raise DiskFull(self.room.text())
-        positions = self.log.append(list(map(_ENCODED, pending)), self.clock())
+        now_ms, self._decided_ms = self._decided_ms or self.clock(), 0
+        positions = self.log.append(list(map(_ENCODED, pending)), now_ms)
         if 0 < self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
             self._push(pending)
         entries = []

@@ -28,6 +28,10 @@ from .payloads import Payloads
 _SHARE_BYTES_MIN = 64 * KIB
 """Of many partitions each gets so much of an answer at least, before the next has its turn."""
 
+_PARTS_MAX = 60
+_PART_BYTES_MIN = 16 * KIB
+"""Up to so many transactions that are so large, of one batch each, go as parts of their own."""
+
 
 @dataclass(slots=True)
 class Chosen:
@@ -152,7 +156,7 @@ class Visible:
         return [_choose(want, transaction, value, bytes_max, True)[0]]
 
     def pack(self, chosen: list[Chosen]) -> tuple[Buffer, ...]:
-        """An answer: what it holds, and all batches end to end.
+        """An answer: what it holds, and all batches end to end, or each for itself if they are large.
 
         It ends before the first damaged batch; `Corrupt` names it if it is the first of all.
         """
@@ -161,7 +165,8 @@ class Visible:
     def pack_some(self, chosen: list[Chosen]) -> tuple[list[Chosen], tuple[Buffer, ...]]:
         """The same, and what is in it."""
         chosen, batches = self._read(chosen)
-        sizes = iter(map(len, batches))
+        all_sizes = list(map(len, batches))
+        sizes = iter(all_sizes)
         listed = [
             FetchedTransaction(
                 it.partition,
@@ -173,8 +178,14 @@ class Visible:
             )
             for it in chosen
         ]
-        blob = batches[0] if len(batches) == 1 else b"".join(batches)
-        return chosen, (encode(Fetched(listed)), blob)
+        head = encode(Fetched(listed))
+        if len(batches) == 1:
+            return chosen, (head, batches[0])
+        if len(batches) == len(chosen) <= _PARTS_MAX and sum(all_sizes) >= _PART_BYTES_MIN * len(
+            batches
+        ):
+            return chosen, (head, *batches)  # to copy them together would cost more than the parts
+        return chosen, (head, b"".join(batches))
 
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:

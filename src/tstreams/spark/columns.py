@@ -96,6 +96,8 @@ class Columns:
         self._parts: list[Any] = []
         """Of typed rows tables, else arrays of items."""
         self._rows = 0
+        self._index = pa.array([], pa.int32())
+        self._indexed: list[int] = []
         self._stream = _Constant(pa.scalar(stream, pa.string()))
         self._partition = _Constant(pa.scalar(partition, pa.int32()))
         self._known: dict[str, Callable[[], pa.Array]] = {
@@ -171,8 +173,11 @@ class Columns:
         return pa.Array.from_buffers(kind, self._rows, [None, pa.py_buffer(repeated)])
 
     def _indices(self) -> pa.Array:
-        indices = np.arange(max(self._counts), dtype=np.int32)
-        return pa.array(np.concatenate([indices[:count] for count in self._counts]))
+        if self._counts != self._indexed:  # transactions are often of one size: they share it
+            indices = np.arange(max(self._counts), dtype=np.int32)
+            self._index = pa.array(np.concatenate([indices[:count] for count in self._counts]))
+            self._indexed = self._counts
+        return self._index
 
 
 _TIME = METADATA.field("time").type

@@ -33,6 +33,17 @@ def test_a_transaction_of_many_batches_comes_whole(ts: Client, clicks: str) -> N
     assert list(read.items) == items
 
 
+def test_large_transactions_side_by_side(ts: Client, clicks: str) -> None:
+    """They leave the server each for itself, without having been copied together."""
+    written = [[b"%06d" % (100 * number) + b"x" * 1000] * 40 for number in range(100)]
+    with ts.producer(clicks) as producer:
+        ids = [producer.instant(items, 0) for items in written]
+    scanned = list(ts.scan(clicks, 0))
+    assert [it.id for it in scanned] == ids
+    assert [list(it.items) for it in scanned] == written
+    assert [list(it.items) for it in ts.consumer(clicks).read(max_wait=0)] == written
+
+
 def test_single_items_of_a_large_transaction(ts: Client, clicks: str) -> None:
     with ts.producer(clicks).transaction(0) as txn:
         txn.send_many(b"%06d" % n + b"x" * 2000 for n in range(5000))

@@ -173,11 +173,10 @@ class Subscriber:
             await self._report(error)
 
     async def _handle(self, handling: Handling) -> None:
-        token = handling.enter()
+        token, delivery = handling.enter(), handling.delivery
+        assert delivery is not None
         try:
-            await self._await(
-                self._on_transaction, self, ReadTransaction(self._driver, handling.delivery)
-            )
+            await self._await(self._on_transaction, self, ReadTransaction(self._driver, delivery))
         except BaseException as error:
             handling.leave(token)
             is_news = self._rules.failed(handling, error)

@@ -152,9 +152,10 @@ class Subscriber:
             subscriber.engine_ended()
 
     def _call(self, handling: Handling) -> None:
-        token = handling.enter()
+        token, delivery = handling.enter(), handling.delivery
+        assert delivery is not None
         try:
-            self._on_transaction(self, ReadTransaction(self._driver, handling.delivery))
+            self._on_transaction(self, ReadTransaction(self._driver, delivery))
         except BaseException as error:
             handling.leave(token)
             if self._rules.failed(handling, error):

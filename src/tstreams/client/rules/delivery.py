@@ -110,6 +110,8 @@ def unpack_parts(source: Source, parts: Parts) -> list[Delivery]:
 
 
 def _cut_out(source: Source, fetched: Fetched, parts: Parts) -> list[Delivery]:
+    if len(parts) > 2:
+        return _take_apart(source, fetched.transactions, parts[1:])
     data = memoryview(parts[1]) if len(parts) > 1 else memoryview(b"")
     found = []
     at = 0
@@ -120,3 +122,14 @@ def _cut_out(source: Source, fetched: Fetched, parts: Parts) -> list[Delivery]:
     if at != len(data):
         raise Corrupt(f"an answer has {len(data)} bytes of batches, and says that it has {at}")
     return found
+
+
+def _take_apart(source: Source, entries: list[FetchedTransaction], parts: Parts) -> list[Delivery]:
+    """The same where each transaction has a part of its own."""
+    sizes, said = [len(part) for part in parts], [sum(entry.sizes) for entry in entries]
+    if sizes != said:
+        raise Corrupt(f"an answer has batches of {sizes} bytes, and says that it has {said}")
+    return [
+        Delivery(source, entry, memoryview(part))
+        for entry, part in zip(entries, parts, strict=True)
+    ]

@@ -19,14 +19,15 @@ class Handling:
     with the transaction that it was made from, and not before.
     """
 
-    __slots__ = ("_delivery", "dropped", "id", "place", "returned_as", "subscriber")
+    __slots__ = ("delivery", "dropped", "id", "place", "returned_as", "subscriber")
 
     def __init__(self, subscriber: Subscriber, place: Place, delivery: Delivery) -> None:
         self.subscriber = subscriber
         self.place = place
         self.id = delivery.id
         """The transaction's."""
-        self._delivery: Delivery | None = delivery
+        self.delivery: Delivery | None = delivery
+        """The transaction, as long as the call is under way."""
         self.returned_as = 0
         """Which of all calls was the so-manieth to return; 0 before it has."""
         self.dropped = False
@@ -35,17 +36,11 @@ class Handling:
     @property
     def under_way(self) -> bool:
         """Whether the callback has not returned yet, nor failed."""
-        return self._delivery is not None
-
-    @property
-    def delivery(self) -> Delivery:
-        """The transaction, as long as the call is under way."""
-        assert self._delivery is not None, "the call has ended"
-        return self._delivery
+        return self.delivery is not None
 
     def end(self) -> None:
         """Let go of the transaction: what was opened in the call may outlive it, and remembers us."""
-        self._delivery = None
+        self.delivery = None
 
     def enter(self) -> Token[Handling | None]:
         """The callback is called from here on."""

@@ -152,12 +152,6 @@ class Places:
             place.ready = False
             self.line.remove(place)
 
-    def first(self) -> Place:
-        """Take the first place out of the line."""
-        place = self.line.popleft()
-        place.ready = False
-        return place
-
     def restart(self) -> None:
         """Forget what is queued, and what has failed."""
         self.line.clear()

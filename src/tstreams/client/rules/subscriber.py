@@ -157,7 +157,8 @@ class Subscriber:
             places = self._places
             if self._run is not _RUNNING or not places.line:
                 return None
-            place = places.first()
+            place = places.line.popleft()
+            place.ready = False
             delivery, cost = place.queue.popleft()
             self._inflow.release(cost)
             handling = place.at_hand = Handling(self, place, delivery)
