@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from . import durable, history, latency, pipeline, reqrep, spark, streams
+from . import durable, growth, history, latency, pipeline, reqrep, spark, streams
 from . import report as reports
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
 
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "history": history,
     "pipeline": pipeline,
     "latency": latency,
+    "growth": growth,
     "spark": spark,
 }
 
