@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TAIL = 3
+TAIL = 2
 """The last points, which show where it is going: at the first ones a constant hides what grows."""
 
 FALLS, FLAT = "falls", "flat"
