@@ -150,8 +150,26 @@ class AxisRun:
         took_s = max(ended for _, ended, _ in timed) - min(begun for begun, _, _ in timed)
         return took_s, [it for _, _, commits in timed for it in commits], cpu_s
 
+    def _reads(self, at: int) -> float:
+        """Processor time of the server for a commit that a reader of the whole stream waits for, in µs."""
+        # One client reads what it writes; the last, because the first may hold transactions open before it.
+        reader = min(PROCESSES, self._axis.load(at).connections) - 1
+        server = self._servers[at]
+
+        def call(method: str, *arguments: float) -> list[int | None]:
+            idle = [(at, "rest")] * reader
+            return self._clients.each("call", [*idle, (at, method, *arguments)])
+
+        call("begin_reading")
+        call("read", 0.0)
+        cpu_before_s = server.cpu_s()
+        count = call("read", self._plan.seconds)[-1]
+        cpu_s = server.cpu_s() - cpu_before_s
+        call("end_reading")
+        return cpu_s / (count or 1) * 1e6
+
     def _phase(self, at: int) -> Phase:
-        """As many as go, for throughput; then one at a time for each client, for latency."""
+        """As many as go, for throughput; one at a time for each client, for latency; and with a reader."""
         took_s, commits, cpu_s = self._commits(at, self._plan.seconds, WINDOW)
         _, single, _ = self._commits(at, self._plan.seconds, 1)
         return Phase(
@@ -159,6 +177,7 @@ class AxisRun:
             p50_us=percentile(single, 50) * 1e6,
             p99_us=percentile(single, 99) * 1e6,
             server_us_per_commit=cpu_s / len(commits) * 1e6,
+            server_us_per_read=self._reads(at),
         )
 
     def _keep(self, number: int, at: int, phase: Phase) -> None:
@@ -166,5 +185,5 @@ class AxisRun:
         self._progress(
             f"round {number + 1}/{self._plan.rounds}  {self._axis.name} {grouped(at):>10}  "
             f"{grouped(phase.commits_per_s)} commits/s, p99 {grouped(phase.p99_us)} µs, "
-            f"server {phase.server_us_per_commit:.1f} µs"
+            f"server {phase.server_us_per_commit:.1f} µs, {phase.server_us_per_read:.0f} with a reader"
         )

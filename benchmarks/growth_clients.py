@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from tstreams import aio
+from tstreams import Offset, aio
 
 from .durable_clients import make_items
 from .growth_plan import PROCESSES, Load
@@ -18,11 +18,16 @@ from .growth_plan import PROCESSES, Load
 HOST = "127.0.0.1"
 _AT_ONCE = 64
 """Requests of one process under way while something is prepared."""
+_READ_WITHIN_S = 30.0
 
 Target: TypeAlias = tuple[Any, int]
 """A producer, and a partition."""
 Timed: TypeAlias = tuple[float, float, list[float]]
 """When the first commit began, when the last one ended, and what each took in seconds."""
+
+
+class WrongAnswer(Exception):
+    """Something else was read than was written."""
 
 
 def stream_name(number: int) -> str:
@@ -91,6 +96,8 @@ class Place:
         self._process = process
         self._connections: list[Connection] = []
         self._held: list[Any] = []
+        self._consumer: Any = None
+        self._reading: Any = None
 
     async def create(self) -> None:
         """The streams; one process does it for all."""
@@ -146,6 +153,39 @@ class Place:
             )
         )
         return begun, time.perf_counter(), list(itertools.chain.from_iterable(found))
+
+    async def rest(self) -> None:
+        """Nothing to do."""
+
+    async def begin_reading(self) -> None:
+        """A reader of all partitions of the stream that this process writes to first, of what is new there."""
+        connection = self._connections[0]
+        assert connection.first is not None, "it is connected before"
+        stream = connection.first[0].stream
+        self._consumer = await connection.client.consumer(
+            stream, name="reader", start=Offset.newest()
+        )
+        self._reading = aiter(self._consumer.read(max_wait=_READ_WITHIN_S))
+
+    async def read(self, seconds: float) -> int:
+        """Commit something, wait until it is read, and so on; how often."""
+        connection = self._connections[0]
+        assert connection.first is not None, "it is connected before"
+        items = make_items(self._load.items, self._load.item_bytes)
+        producer, partition = connection.first
+        deadline = time.perf_counter() + seconds
+        count = 0
+        while not count or time.perf_counter() < deadline:
+            made = await producer.instant(items, partition=partition)
+            found = await anext(self._reading, None)
+            if found is None or found.id != made:
+                raise WrongAnswer(f"{made} was committed, {found!r} was read")
+            count += 1
+        return count
+
+    async def end_reading(self) -> None:
+        """No more reader."""
+        await self._consumer.close()
 
     async def close(self) -> None:
         """Disconnect."""

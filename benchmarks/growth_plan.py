@@ -48,13 +48,14 @@ class Axis:
         return replace(Load(), **chosen)
 
 
-COST, P99, SETUP = "server_us_per_commit", "p99_us", "setup_us_per_unit"
-COSTS = (COST, P99, SETUP)
-TOLERANCE = {COST: 0.15, P99: 0.3, SETUP: 0.15}
+COST, P99 = "server_us_per_commit", "p99_us"
+READ, SETUP = "server_us_per_read", "setup_us_per_unit"
+COSTS = (COST, P99, READ, SETUP)
+TOLERANCE = {COST: 0.15, P99: 0.3, READ: 0.15, SETUP: 0.15}
 """How far an exponent may be off on a noisy machine. A p99 of a short run is the noisiest of them."""
 
-_FLAT = {COST: 0.0, P99: 0.0, SETUP: 0.0}
-_BYTES = {COST: 1.0, P99: 1.0}
+_FLAT = {COST: 0.0, P99: 0.0, READ: 0.0, SETUP: 0.0}
+_BYTES = {COST: 1.0, P99: 1.0, READ: 1.0}
 
 AXES = (
     Axis(
@@ -110,7 +111,7 @@ AXES = (
         "clients, each with a connection",
         (1, 4, 16, 64, 256),
         (1, 4),
-        {COST: 0.0, P99: 1.0, SETUP: 0.0},
+        {COST: 0.0, P99: 1.0, READ: 0.0, SETUP: 0.0},
         "The server works off what comes in groups; a commit waits for those before it.",
     ),
 )
@@ -121,7 +122,7 @@ class Plan:
     """How much is to be done."""
 
     seconds: float
-    """Of each of the two timed phases of a point."""
+    """Of each of the three timed phases of a point."""
     rounds: int
     quick: bool = False
 
@@ -144,6 +145,7 @@ class Phase:
     p50_us: float
     p99_us: float
     server_us_per_commit: float
+    server_us_per_read: float
 
 
 @dataclass(slots=True)

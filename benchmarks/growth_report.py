@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from .growth_fit import FASTER, Growth, growth_of
-from .growth_plan import COST, COSTS, P99, PROCESSES, SETUP, TOLERANCE, WINDOW, Axis, Plan, Point
+from .growth_plan import (
+    COST,
+    COSTS,
+    P99,
+    PROCESSES,
+    READ,
+    SETUP,
+    TOLERANCE,
+    WINDOW,
+    Axis,
+    Plan,
+    Point,
+)
 from .interface import Report, Table
 from .machine import filesystem_of, machine_facts, package_versions
 from .report import grouped
@@ -18,13 +30,15 @@ Grown: TypeAlias = tuple[Axis, list[Point]]
 NAMES = {
     COST: "server µs per commit",
     P99: "p99 of a commit, µs",
+    READ: "server µs per commit with a reader",
     SETUP: "server µs to add one",
 }
-FIGURES = ("commits_per_s", "p50_us", P99, COST)
+FIGURES = ("commits_per_s", "p50_us", P99, COST, READ)
 MEANING = (
     f"commits/s: each client has {WINDOW} commits under way. p99: each has one. server µs: processor time of "
-    "the server process for one commit, its system calls included, while throughput is measured. Setup: the "
-    "same for each stream, partition, transaction or client that it was given before."
+    "the server process for one commit, its system calls included, while throughput is measured. With a "
+    "reader: the same for a commit of one client that waits until it has read it, by a consumer of all partitions "
+    "of the stream. Setup: the same for each stream, partition, transaction or client that it was given before."
 )
 
 
@@ -127,10 +141,20 @@ def _points_table(plan: Plan, axis: Axis, points: list[Point]) -> Table:
                 grouped(p99.median),
                 f"{grouped(min(p99.rounds))} .. {grouped(max(p99.rounds))}",
                 f"{spread_of(point, COST).median or 0:.1f}",
+                grouped(spread_of(point, READ).median),
                 "-" if setup is None else f"{setup:.1f}",
             )
         )
-    columns = (axis.title, "commits/s", "min .. max", "p99 µs", "min .. max", "server µs", "setup")
+    columns = (
+        axis.title,
+        "commits/s",
+        "min .. max",
+        "p99 µs",
+        "min .. max",
+        "server µs",
+        "with reader",
+        "setup",
+    )
     return Table(f"{axis.title}, {plan.rounds} rounds", columns, tuple(rows))
 
 

@@ -151,6 +151,7 @@ def _growth_plot(axis: Data) -> str:
             panel("commits/s", "commits_per_s"),
             panel("p99 of a commit, µs", "p99_us"),
             panel("server µs per commit", "server_us_per_commit"),
+            panel("server µs, with a reader", "server_us_per_read"),
         ),
     )
 
