@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,14 @@ import tstreams
 from tstreams import Offset, limits
 from tstreams.client.blocking.client import Client
 from tstreams.client.blocking.consumer import Consumer
+from tstreams.core.transitions import WHOLE_STREAM
 from tstreams.index.store import Store
+from tstreams.protocol import Fetch, Want
+from tstreams.server.reads import Reads
+from tstreams.server.waiters import NARROW_MAX, Waiter, Waiters
 
 PARTITIONS = 200
+READERS = 12
 MORE = 20
 
 
@@ -65,6 +72,61 @@ def test_only_what_was_stirred_up_is_looked_at(
             assert read_exactly(consumer, 1) == [(number, item)]
         # Each of them needs a few searches; looking at every partition each time would be thousands.
         assert 0 < searched.count < PARTITIONS
+
+
+@pytest.mark.parametrize("width", [1, NARROW_MAX + 1])
+def test_a_commit_looks_only_at_readers_of_its_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    looked: list[frozenset[int]] = []
+    real = Reads._look_again
+
+    def counted(reads: Reads, now_ms: int, waiter: Waiter, partitions: Collection[int]) -> None:
+        looked.append(waiter.partitions)
+        real(reads, now_ms, waiter, partitions)
+
+    monkeypatch.setattr(Reads, "_look_again", counted)
+    with tstreams.embedded(tmp_path) as client, ThreadPoolExecutor(READERS) as threads:
+        client.create_stream("wide", partitions=READERS * width, ttl="1d")
+        waiting = []
+        for number in range(READERS):
+            own = set(range(number * width, (number + 1) * width))
+            consumer = client.consumer("wide", name=f"c{number}", partitions=own)
+            waiting.append(threads.submit(read_exactly, consumer, 1))
+        producer = client.producer("wide", name="p")
+        for number, reader in enumerate(waiting):
+            partition = number * width
+            producer.instant([b"x"], partition=partition)
+            assert reader.result(timeout=30.0) == [(partition, b"x")]
+    # At most once each, and if one came too late to wait, not at all; and never for what another waits for.
+    assert len(looked) <= READERS
+    assert len(set(looked)) == len(looked)
+
+
+def test_waiters_are_found_by_what_they_wait_for() -> None:
+    waiters = Waiters()
+    for number, (stream, partitions) in enumerate(
+        [(1, range(2)), (1, range(1, 3)), (1, range(100)), (2, range(100)), (2, range(1))]
+    ):
+        wants = [Want(partition, 0) for partition in partitions]
+        fetch = Fetch(stream, wants, 1)
+        waiters.add(Waiter(number, None, fetch, None))  # type: ignore[arg-type]
+
+    def concerned(*stirred: tuple[int, int]) -> list[int]:
+        return [waiter.number for waiter, _ in waiters.concerned(stirred)]
+
+    assert concerned((1, 0)) == [0, 2]
+    assert concerned((1, 1)) == [0, 1, 2]
+    assert concerned((1, 99), (2, 99)) == [2, 3]
+    assert concerned((1, 100), (3, 0)) == []
+    assert concerned((2, WHOLE_STREAM)) == [3, 4]
+    for waiter in waiters.all()[1:4]:
+        waiters.remove(waiter)
+    assert concerned((1, 1), (2, 0)) == [0, 4]
+    assert waiters.get(1) is None
+    for waiter in waiters.all():
+        waiters.remove(waiter)
+    assert (len(waiters), waiters._narrow, waiters._wide) == (0, {}, {})
 
 
 def test_what_was_held_back_is_found_when_it_is_free(tmp_path: Path) -> None:
