@@ -37,12 +37,13 @@ def exponent_of(points: Points) -> float | None:
     return sum((x - middle_x) * (y - middle_y) for x, y in logs) / across
 
 
-def growth_of(points: Points, allowed: float, tolerance: float) -> Growth:
-    """Fit it, and compare the steeper of the two slopes with what is allowed."""
+def growth_of(points: Points, allowed: float, tolerance: float, steps_count: bool = True) -> Growth:
+    """Fit it, and compare the steeper of the two slopes with what is allowed; or only that of all points,
+    where two of them may differ by chance."""
     exponent, tail = exponent_of(points), exponent_of(points[-TAIL:])
     if exponent is None or tail is None:
         return Growth(exponent, tail, allowed, UNKNOWN)
-    steepest = max(exponent, tail)
+    steepest = max(exponent, tail) if steps_count else exponent
     if steepest > allowed + tolerance:
         verdict = FASTER
     elif steepest > tolerance:

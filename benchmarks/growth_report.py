@@ -89,6 +89,7 @@ def _fits(axis: Axis, points: list[Point]) -> dict[str, Growth]:
             [(point.at, it) for point in points if (it := _cost(point, cost)) is not None],
             axis.allowed[cost],
             TOLERANCE[cost],
+            steps_count=cost != P99,
         )
         for cost in COSTS
         if cost in axis.allowed

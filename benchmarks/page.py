@@ -175,4 +175,4 @@ def write_plots(folder: Path, drawn: Mapping[str, str]) -> None:
         if old.name not in drawn:
             old.unlink()
     for name, picture in drawn.items():
-        (folder / name).write_text(picture)
+        (folder / name).write_text(picture, "utf-8")

@@ -105,7 +105,7 @@ def load(places: Sequence[Path]) -> Data:
     failed: dict[str, str] = {}
     for file in files:
         try:
-            found = json.loads(file.read_text())
+            found = json.loads(file.read_text("utf-8"))
             reports += found["reports"] if found["benchmark"] == "all" else [found]
             failed |= found.get("failed", {})
         except (ValueError, KeyError, TypeError) as error:
@@ -142,5 +142,5 @@ def save(path: Path, data: Data) -> None:
     """Write one object; whoever reads it meanwhile sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
-    beside.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    beside.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", "utf-8")
     beside.replace(path)

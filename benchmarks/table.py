@@ -55,14 +55,14 @@ def write_beside(results: Data, folder: Path, progress: Progress) -> None:
     """A table and plots in the folder of the results."""
     text, drawn = render(results, ".")
     write_plots(folder, drawn)
-    (folder / "table.md").write_text(text)
+    (folder / "table.md").write_text(text, "utf-8")
     progress(f"written: {folder / 'table.md'}, and {len(drawn)} plots beside it")
 
 
 def write_page(results: Data, page: Path, progress: Progress) -> None:
     """The part of a page between its marks, and what it refers to."""
     text, drawn = render(results, ASSETS)
-    page.write_text(between_marks(page.read_text(), text, page))
+    page.write_text(between_marks(page.read_text("utf-8"), text, page), "utf-8")
     write_plots(page.parent / ASSETS, drawn)
     save(page.parent / ASSETS / RESULTS, results)
     progress(f"written: {page}, and {len(drawn)} plots in {page.parent / ASSETS}")
