@@ -23,7 +23,7 @@ _NAMES, _FIGURES = 300, 190
 """Room for names on the left, for figures on the right."""
 _LINE, _HEAD = 20, 34
 PANEL_WIDTH, PANEL_HEIGHT = 300, 230
-_LEFT, _TOP, _BOTTOM, _RIGHT = 56, 30, 44, 14
+_LEFT, _TOP, _BOTTOM, _RIGHT = 56, 30, 44, 22
 
 
 def bars(title: str, groups: Sequence[Group]) -> str:
@@ -49,7 +49,7 @@ def bars(title: str, groups: Sequence[Group]) -> str:
                 f'fill="{colour}"/>'
             )
             parts.append(_whisker(_NAMES + room * low / top, _NAMES + room * high / top, y + 10))
-            spread = f"{figure_text(median)}  ({figure_text(low)} .. {figure_text(high)})"
+            spread = f"{figure_text(median)} ({short(low)} .. {short(high)})"
             parts.append(text(_NAMES + room + 8, y + 14, spread, "start", FAINT, 11))
             y += _LINE
     return svg(title, WIDTH, height, parts)
@@ -146,7 +146,7 @@ def short(value: float) -> str:
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{unit}"
-    return f"{value:g}"
+    return f"{value:.3g}"
 
 
 def svg(title: str, width: int, height: int, parts: Sequence[str]) -> str:
