@@ -123,10 +123,19 @@ def _growth(report: Data, pictures: str) -> Iterator[str]:
             yield f"| {axis['title']} | {NAMES[cost]} | {shown} {verdict}"
     yield ""
     for axis in report["axes"]:
-        yield f"**{axis['title'].capitalize()}.** {axis['why']}"
+        yield f"**{axis['title'].capitalize()}.** {axis['why']}{_run_of(axis, report)}"
         yield ""
         yield f"![Growth with {axis['title']}]({pictures}/growth-{axis['axis']}.svg)"
         yield ""
+
+
+def _run_of(axis: Data, report: Data) -> str:
+    """Of which run an axis is, if not of the one that stands above."""
+    run = axis.get("run")
+    if not run or run == report.get("run"):
+        return ""
+    changed = ", with changes" if run["changed"] else ""
+    return f" (`{run['command']}`, {run['date']}, commit {run['commit'] or 'unknown'}{changed}.)"
 
 
 def _growth_plots(report: Data) -> dict[str, str]:

@@ -130,7 +130,11 @@ def _merged(older: Data, newer: Data) -> Data:
     """The newer one; but `growth` may be measured axis by axis."""
     if newer["benchmark"] != "growth":
         return newer
-    axes = {axis["axis"]: axis for axis in (*older["axes"], *newer["axes"])}
+    axes = {
+        axis["axis"]: {"run": report.get("run"), **axis}
+        for report in (older, newer)
+        for axis in report["axes"]
+    }
     again = {axis["axis"] for axis in newer["axes"]}
     older_ones = older["grows_faster_than_it_should"]
     kept = [it for it in older_ones if it.partition(":")[0] not in again]

@@ -129,6 +129,8 @@ def test_growth_may_be_measured_axis_by_axis(tmp_path: Path) -> None:
     (found,) = load([tmp_path])["reports"]
     assert [axis["axis"] for axis in found["axes"]] == ["items", "streams"]
     assert found["grows_faster_than_it_should"] == []
+    text, _ = render(load([tmp_path]), ".")
+    assert text.count("2026-01-02 00:00 UTC") == 1, "it says of which run the other axis is"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"benchmark": "all"}'])
