@@ -89,10 +89,7 @@ def left_out(reports: Iterable[Data]) -> dict[str, dict[str, str]]:
 
 def _no_rabbitmq() -> str:
     if shutil.which("rabbitmq-server") is None:
-        return (
-            "no rabbitmq-server on PATH; it needs Erlang, and neither the Python package index nor Maven "
-            "Central has a server"
-        )
+        return "no rabbitmq-server on PATH, and no Python package brings one: it needs Erlang"
     return "no contestant was written for it: it could not be run where these were"
 
 
