@@ -49,8 +49,9 @@ show: setup  ## Two short shows without Spark: the storage server, and moebius
 	@$(BIN)/python examples/tstreams/show.py
 	@$(BIN)/python examples/moebius/show.py
 
-bench: setup  ## Every benchmark, with its peers
-	@$(BIN)/python -m benchmarks all
+bench: setup  ## Every benchmark beside every peer that can be had; table and plots in build/bench. BENCH_ARGS="--only durable"
+	@$(BIN)/python -m benchmarks.kafka offer
+	@$(BIN)/python -m benchmarks all $(BENCH_ARGS)
 
 kafka: setup  ## Fetch a Kafka broker for the benchmarks with Maven, and see that it starts
 	@$(BIN)/python -m benchmarks.kafka fetch check

@@ -1,15 +1,18 @@
-"""`python -m benchmarks NAME`, or `all`."""
+"""`python -m benchmarks NAME`, `all` for every one of them, `table` for what they have found."""
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
-from . import durable, history, latency, pipeline, reqrep, spark, streams
+from . import durable, growth, history, latency, pipeline, reqrep, spark, streams, table
 from . import report as reports
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
+from .results import ALL, save, stamp, together
 
 BENCHMARKS: dict[str, Benchmark] = {
     "reqrep": reqrep,
@@ -18,8 +21,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "history": history,
     "pipeline": pipeline,
     "latency": latency,
+    "growth": growth,
     "spark": spark,
 }
+EVERY = "Every benchmark, one after the other, with its own defaults; then the table."
 
 
 def make_parser() -> ArgumentParser:
@@ -36,8 +41,23 @@ def make_parser() -> ArgumentParser:
         )
         _add_common_arguments(command)
         benchmark.add_arguments(command)
-    every = "Every benchmark, one after the other, with its own defaults."
-    _add_common_arguments(commands.add_parser("all", help=every, description=every))
+    every = commands.add_parser("all", help=EVERY, description=EVERY)
+    _add_common_arguments(every)
+    every.add_argument(
+        "--out",
+        type=Path,
+        default=table.BENCH,
+        metavar="DIR",
+        help=f"where {ALL}, the table and the plots are written (default {table.BENCH})",
+    )
+    every.add_argument(
+        "--only",
+        action="append",
+        choices=list(BENCHMARKS),
+        help="only this one; may be given more than once",
+    )
+    shown = commands.add_parser("table", help=table.SUMMARY, description=table.__doc__)
+    table.add_arguments(shown)
     return parser
 
 
@@ -52,48 +72,75 @@ def _add_common_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run_one(parser: ArgumentParser, arguments: Namespace) -> Report:
-    """Run one benchmark and show what it found."""
+def run_one(parser: ArgumentParser, words: Sequence[str]) -> Report:
+    """Run one benchmark with these words of the command line, and show what it found."""
+    arguments = parser.parse_args(words)
     name: str = arguments.name
     reports.say(f"== {name}: {BENCHMARKS[name].SUMMARY}")
+    run = stamp([shlex.quote(word) for word in words])
     try:
         report = BENCHMARKS[name].run(arguments, reports.say)
     except BadOptions as error:
         parser.error(f"{name}: {error}")
+    report.data["run"] = run
     reports.show(report, on_stderr=arguments.json)
     return report
 
 
-def run_all(parser: ArgumentParser, arguments: Namespace) -> None:
-    """Run every benchmark with its defaults."""
+def run_all(parser: ArgumentParser, arguments: Namespace) -> int:
+    """Run every benchmark with its defaults. One that fails is named in the end, and does not stop the others."""
     flags = [f"--{flag}" for flag in ("json", "quick") if getattr(arguments, flag)]
-    found = [run_one(parser, parser.parse_args([name, *flags])).data for name in BENCHMARKS]
+    found: list[dict[str, object]] = []
+    failed: dict[str, str] = {}
+    names = [name for name in BENCHMARKS if not arguments.only or name in arguments.only]
+    for number, name in enumerate(names, 1):
+        reports.say(f"[{number}/{len(names)}]")
+        try:
+            found.append(run_one(parser, [name, *flags]).data)
+        except BenchmarkFailed as error:
+            failed[name] = str(error)
+            reports.say(f"{name} failed: {error}")
+        # After each, so that what is measured is not lost when the next one is stopped.
+        save(arguments.out / ALL, together(found, failed))
+    results = together(found, failed)
+    table.write_beside(results, arguments.out, reports.say)
     if arguments.json:
-        reports.write_json({"benchmark": "all", "reports": found})
+        reports.write_json(results)
+    return 1 if failed else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = make_parser()
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parser.parse_args(words)
     if arguments.name is None:
         parser.print_help()
         return 0
     # SIGTERM unwinds like any exception, so that servers and clients are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        if arguments.name == "all":
-            run_all(parser, arguments)
-        else:
-            report = run_one(parser, arguments)
-            if arguments.json:
-                reports.write_json(report.data)
+        return _do(parser, arguments, words)
     except BenchmarkFailed as error:
         reports.say(f"benchmark failed: {error}")
         return 1
     except KeyboardInterrupt:
         reports.say("interrupted; everything that was started has been stopped")
         return 128 + signal.SIGINT
+
+
+def _do(parser: ArgumentParser, arguments: Namespace, words: Sequence[str]) -> int:
+    if arguments.name == "all":
+        return run_all(parser, arguments)
+    if arguments.name == "table":
+        try:
+            table.run(arguments, reports.say)
+        except BadOptions as error:
+            parser.error(f"table: {error}")
+        return 0
+    report = run_one(parser, words)
+    if arguments.json:
+        reports.write_json(report.data)
     return 0
 
 

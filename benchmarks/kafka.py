@@ -1,7 +1,8 @@
 """A real Kafka broker from Maven Central, for the benchmarks: fetch it, find it, start it.
 
-`make kafka` fetches it, and Spark's connector for it. `python -m benchmarks.kafka fetch` does the same, and `python -m benchmarks.kafka
-check` starts it once to see that it works.
+`make kafka` fetches it, and Spark's connector for it. `python -m benchmarks.kafka fetch` does the same, and `python -m
+benchmarks.kafka check` starts it once to see that it works. `python -m benchmarks.kafka offer`, for `make bench`, fetches
+it where it is lacking and can be had, and is content where it cannot.
 """
 
 from __future__ import annotations
@@ -195,10 +196,24 @@ def _try_connector() -> None:
         print(f"the benchmark `spark` goes without Kafka: {error}", file=sys.stderr)
 
 
+def _offer() -> None:
+    """Have one if it can be had; say why if it cannot."""
+    if list(JARS.glob("kafka_2.13-*.jar")):
+        return
+    print("== fetching Kafka with Maven (once; a minute or two)", file=sys.stderr)
+    try:
+        fetch()
+        _try_connector()
+    except (BenchmarkFailed, subprocess.TimeoutExpired) as error:
+        print(f"the benchmarks go without Kafka: {error}", file=sys.stderr)
+
+
 def main() -> int:
     """The exit code."""
     actions = sys.argv[1:]
     try:
+        if "offer" in actions:
+            _offer()
         if "fetch" in actions:
             fetch()
             _try_connector()

@@ -67,6 +67,11 @@ def nats_version(binary: str) -> str | None:
     return _version_of(binary, r"\bv(\d\S*)")
 
 
+def postgres_version(programs: Path) -> str | None:
+    """What the PostgreSQL of this folder says its version is."""
+    return _version_of(str(programs / "postgres"), r"\) (\S+)")
+
+
 def filesystem_of(folder: Path) -> str:
     """The type of the filesystem that a folder lies on."""
     device = folder.stat().st_dev

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from .interface import Report, Table
+from .kafka import VERSION as KAFKA
 from .machine import (
     filesystem_of,
     find_redis,
     machine_facts,
     package_versions,
+    postgres_version,
     redis_version,
 )
 from .pipeline_plan import ITEM_BYTES, RATIOS, Key, Measured, Phase, Plan, Subject
 from .pipeline_workers import WORKERS
+from .postgres import find_postgres
 from .report import grouped
 from .rounds import Spread, percentile, ratios
 
@@ -60,7 +63,7 @@ def make_report(
         "rounds": plan.rounds,
         "filesystem": filesystem_of(folder),
         "machine": machine_facts(),
-        "versions": _versions(),
+        "versions": _versions(missing),
         "seconds": round(seconds, 1),
     }
     notes = [f"{subject} was left out: {reason}" for subject, reason in missing.items()]
@@ -104,12 +107,14 @@ def _result(key: Key, phases: list[Phase]) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str | None]:
-    redis = find_redis()
+def _versions(missing: dict[str, str]) -> dict[str, str | None]:
+    redis, postgres = find_redis(), find_postgres()
     packages = ("tstreams", "uvloop", "redis", "hiredis", "psycopg", "confluent-kafka")
     return {
         **package_versions(*packages),
         "redis-server": redis_version(redis) if redis is not None else None,
+        "postgres": postgres_version(postgres) if postgres is not None else None,
+        "kafka": None if "kafka" in missing else KAFKA,
     }
 
 

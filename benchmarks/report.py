@@ -38,6 +38,13 @@ def grouped(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}".replace(",", " ")
 
 
+def figure_text(number: float | None) -> str:
+    """A figure of any size with as many digits as say something: 1 234, 45.7, 0.63."""
+    if number is None or number >= 100 or number == 0:
+        return grouped(number)
+    return f"{number:.3g}"
+
+
 def _as_rich(table: Table) -> RichTable:
     rich_table = RichTable(title=table.title, title_justify="left")
     for number, name in enumerate(table.columns):

@@ -100,6 +100,10 @@ SURVEY_TRANSACTIONS_MAX = 20_000
 WAITING_FETCHES_MAX = 100_000
 """Readers of one shard that wait for something to become visible."""
 
+CAUGHT_UP_MAX = 100_000
+"""Partitions of which a shard remembers from where on there is nothing to read: more than one stream can have. Each
+takes some 150 bytes. Beyond it all are forgotten, and the index is asked again."""
+
 SUBSCRIPTIONS_MAX = 20_000
 """Subscriptions of one shard. Each keeps a few hundred bytes, and some more for each partition."""
 

@@ -144,3 +144,32 @@ def test_history(tmp_path: Path) -> None:
     for name in ("at_vs_last", "restart_small_s", "restart_full_s"):
         assert result[name] > 0, f"{name} was not measured"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_growth(tmp_path: Path) -> None:
+    names = ["partitions", "open_transactions", "history", "connections"]
+    words = [word for name in names for word in ("--axis", name)]
+    result = run_benchmark("growth", *words, "--dir", str(tmp_path))
+    assert [axis["axis"] for axis in result["axes"]] == names
+    for axis in result["axes"]:
+        assert len(axis["points"]) == 2
+        for point in axis["points"]:
+            for figure in ("commits_per_s", "p99_us", "server_us_per_commit", "server_us_per_read"):
+                assert point[figure]["median"] > 0, f"{axis['axis']}: {figure} was not measured"
+        for cost, fit in axis["growth"].items():
+            assert fit["exponent"] is not None, f"{axis['axis']}: {cost} was not fitted"
+    assert result["fsync"] == "on"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_of_them_make_one_table(tmp_path: Path) -> None:
+    chosen = ("reqrep", "history", "latency")
+    words = [word for name in chosen for word in ("--only", name)]
+    result = run_benchmark("all", *words, "--out", str(tmp_path))
+    assert result == json.loads((tmp_path / "all.json").read_text())
+    assert {report["benchmark"] for report in result["reports"]} == set(chosen)
+    assert {row["benchmark"] for row in result["rows"]} == set(chosen)
+    assert all(row["durability"] and row["machine"] for row in result["rows"])
+    assert {file.name for file in tmp_path.glob("*.svg")} == {f"{name}.svg" for name in chosen}
+    text = (tmp_path / "table.md").read_text()
+    assert text.count("\n### ") == len(chosen) + 1

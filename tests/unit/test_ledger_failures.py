@@ -284,6 +284,32 @@ def test_a_write_that_stops_short_is_gone_on_with(tmp_path: Path, count: int) ->
     file.close()
 
 
+@pytest.mark.parametrize(
+    "sizes", [[5_000_000], [300_000, 1, 0, 262_144, 700_000], [100] * 5000, [262_144] * 3]
+)
+def test_large_writes_go_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+) -> None:
+    buffers = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    wanted = b"".join(buffers)
+    calls: list[tuple[int, int]] = []
+    real = os.pwritev
+
+    def counted(descriptor: int, some: list[bytes], offset: int) -> int:
+        written = real(descriptor, some, offset)
+        calls.append((len(some), written))
+        return written
+
+    monkeypatch.setattr(os, "pwritev", counted)
+    file = RealFolder(tmp_path).open("file", create=True)
+    assert file.write(buffers, 10) == len(wanted)
+    assert file.read(10, len(wanted) + 1) == wanted
+    assert sum(written for _, written in calls) == len(wanted)
+    assert all(0 < count <= 1000 and 0 < written <= 262_144 for count, written in calls)
+    assert len(calls) <= len(wanted) // 262_144 + len(sizes) // 1000 + 1, "not more than it takes"
+    file.close()
+
+
 def test_reading_stops_at_the_end_of_a_file(tmp_path: Path) -> None:
     file = RealFolder(tmp_path).open("file", create=True)
     file.write([b"0123456789"], 0)

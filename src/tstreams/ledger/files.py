@@ -6,7 +6,7 @@ So few calls that a simulated disk, which forgets what was not synced, is easy t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,10 @@ _BUFFERS_PER_WRITE = 1000
 """The kernel takes 1024 buffers in one call."""
 _JOIN_BELOW_BYTES = 64 * 1024
 """Below this, one copy is cheaper than many buffers."""
+_BYTES_PER_WRITE = 256 * 1024
+"""For a large write the kernel takes pages of up to 2 MiB for its cache. Where free memory goes back to a host, such pages
+have to be fetched from there first: writes of 1 MiB cost 1.9 ns a byte, those of at most 512 KiB 0.2. Elsewhere it is
+the same."""
 
 
 class File(Protocol):
@@ -77,8 +81,7 @@ class RealFile:
                 self._write_all(memoryview(data)[written:], offset + written)
             return total
         at = offset
-        for first in range(0, len(buffers), _BUFFERS_PER_WRITE):
-            part = buffers[first : first + _BUFFERS_PER_WRITE]
+        for part in _pieces(buffers):
             wanted = sum(map(len, part))
             written = os.pwritev(self._descriptor, part, at)
             if written < wanted:
@@ -120,6 +123,25 @@ class RealFile:
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._descriptor)
+
+
+def _pieces(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+    """The same bytes for several writes: not too many buffers in one, and not too much."""
+    part: list[Buffer] = []
+    room = _BYTES_PER_WRITE
+    for buffer in buffers:
+        left = buffer
+        while len(left) > room or len(part) == _BUFFERS_PER_WRITE:
+            view = memoryview(left)
+            if room and len(part) < _BUFFERS_PER_WRITE:
+                part.append(view[:room])
+                left = view[room:]
+            yield part
+            part, room = [], _BYTES_PER_WRITE
+        part.append(left)
+        room -= len(left)
+    if part:
+        yield part
 
 
 class RealFolder:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from moebius import Request
 
@@ -14,16 +12,8 @@ from ..items import Buffer
 from ..limits import FETCH_WAIT_MS_MAX, FETCH_WANTS_MAX, WAITING_FETCHES_MAX
 from ..protocol import Fetch, FetchLast, StretchInfo, Survey, Want
 from .visible import Chosen, Visible
+from .waiters import Waiter, Waiters
 from .wire import wire_error
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """A `Fetch` that found nothing."""
-
-    request: Request
-    fetch: Fetch
-    timer: asyncio.TimerHandle
 
 
 class Reads:
@@ -31,8 +21,7 @@ class Reads:
 
     def __init__(self, visible: Visible) -> None:
         self._visible = visible
-        self._waiters: dict[int, dict[int, _Waiter]] = {}
-        self._waiting = 0
+        self._waiters = Waiters()
         self._last_waiter = 0
 
     def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
@@ -42,13 +31,12 @@ class Reads:
         if found or not fetch.wait_ms or not fetch.wants:
             request.answer(self._visible.pack(found))
             return
-        if self._waiting >= WAITING_FETCHES_MAX:
-            raise TooLarge(f"{self._waiting} readers wait already")
-        self._waiting += 1
+        if len(self._waiters) >= WAITING_FETCHES_MAX:
+            raise TooLarge(f"{len(self._waiters)} readers wait already")
         self._last_waiter += 1
         number, wait_s = self._last_waiter, min(fetch.wait_ms, FETCH_WAIT_MS_MAX) / 1000
-        timer = request.client.loop.call_later(wait_s, self._give_up, fetch.stream, number)
-        self._waiters.setdefault(fetch.stream, {})[number] = _Waiter(request, fetch, timer)
+        timer = request.client.loop.call_later(wait_s, self._give_up, number)
+        self._waiters.add(Waiter(number, request, fetch, timer))
 
     def last(self, now_ms: int, request: FetchLast) -> tuple[Buffer, ...]:
         """The last visible transaction."""
@@ -64,23 +52,17 @@ class Reads:
         """Look again at the partitions in which something may have become visible."""
         if not self._waiters:
             return
-        by_stream: dict[int, set[int]] = {}
-        for stream_id, partition in self._visible.stirred():
-            if stream_id in self._waiters:
-                by_stream.setdefault(stream_id, set()).add(partition)
-        for stream_id, partitions in by_stream.items():
-            for number in list(self._waiters[stream_id]):
-                self._look_again(now_ms, stream_id, number, partitions)
+        for waiter, partitions in self._waiters.concerned(self._visible.stirred()):
+            self._look_again(now_ms, waiter, partitions)
 
     def end_waits(self, error: Error | None = None) -> None:
         """Answer all that wait: with nothing, or with this."""
-        for stream_id in list(self._waiters):
-            for number in list(self._waiters[stream_id]):
-                request = self._dismiss(stream_id, number)
-                if error is None:
-                    request.answer(self._visible.pack([]))
-                else:
-                    request.fail(wire_error(error))
+        for waiter in self._waiters.all():
+            request = self._dismiss(waiter)
+            if error is None:
+                request.answer(self._visible.pack([]))
+            else:
+                request.fail(wire_error(error))
 
     # Inside.
 
@@ -88,10 +70,9 @@ class Reads:
         shares = len(fetch.wants)
         return self._visible.collect(now_ms, fetch.stream, wants, fetch.bytes_max, shares)[0]
 
-    def _look_again(self, now_ms: int, stream_id: int, number: int, partitions: set[int]) -> None:
-        waiter = self._waiters[stream_id][number]
+    def _look_again(self, now_ms: int, waiter: Waiter, partitions: Collection[int]) -> None:
         if waiter.request.client.gone:
-            self._dismiss(stream_id, number).answer()
+            self._dismiss(waiter).answer()
             return
         everything = WHOLE_STREAM in partitions
         wants = [it for it in waiter.fetch.wants if everything or it.partition in partitions]
@@ -99,24 +80,21 @@ class Reads:
             found = self._collect(now_ms, waiter.fetch, wants) if wants else []
             answer = self._visible.pack(found) if found else None
         except Error as error:
-            self._dismiss(stream_id, number).fail(wire_error(error))
+            self._dismiss(waiter).fail(wire_error(error))
             return
         if answer is not None:
-            request = self._dismiss(stream_id, number)
+            request = self._dismiss(waiter)
             request.answer(answer)
             request.client.flush()  # it has waited long enough
 
-    def _give_up(self, stream_id: int, number: int) -> None:
-        if number in self._waiters.get(stream_id, ()):
-            self._dismiss(stream_id, number).answer(self._visible.pack([]))
+    def _give_up(self, number: int) -> None:
+        waiter = self._waiters.get(number)
+        if waiter is not None:
+            self._dismiss(waiter).answer(self._visible.pack([]))
 
-    def _dismiss(self, stream_id: int, number: int) -> Request:
-        waiters = self._waiters[stream_id]
-        waiter = waiters.pop(number)
-        if not waiters:
-            del self._waiters[stream_id]
+    def _dismiss(self, waiter: Waiter) -> Request:
+        self._waiters.remove(waiter)
         waiter.timer.cancel()
-        self._waiting -= 1
         return waiter.request
 
 

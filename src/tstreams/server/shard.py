@@ -177,7 +177,7 @@ class Shard:
                 sessions.clear()
         if entries:
             self._apply(entries, end, sessions)
-        self.core.state.stirred.clear()
+        self._visible.settle()
         self.core.state.lost.clear()
         self.records_replayed = self.records_since_flush = replayed
 
@@ -377,7 +377,7 @@ class Shard:
         if state.stirred:
             self.reads.wake(self.clock())
             self.subscriptions.wake()
-            state.stirred.clear()
+            self._visible.settle()
         if state.lost:
             self.subscriptions.fence()
             state.lost.clear()

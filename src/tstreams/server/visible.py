@@ -14,6 +14,7 @@ from ..index import Index, floor_of
 from ..index.keys import ONE_BATCH, unpack_transaction
 from ..items import Buffer
 from ..limits import FETCH_BYTES_MAX, FETCH_TRANSACTIONS_MAX, KIB, SURVEY_TRANSACTIONS_MAX
+from ..model import ID_MAX
 from ..protocol import (
     Fetched,
     FetchedTransaction,
@@ -23,6 +24,7 @@ from ..protocol import (
     Want,
     encode,
 )
+from .caught_up import CaughtUp
 from .payloads import Payloads
 
 _SHARE_BYTES_MIN = 64 * KIB
@@ -58,6 +60,7 @@ class Visible:
     """An agent, if it holds its name."""
     heads: Mapping[tuple[int, int], object]
     """The partitions, by stream, in which something is open. In others what is made is visible at once."""
+    _caught_up: CaughtUp
 
     def __init__(self, index: Index, payloads: Payloads) -> None:
         self._index = index
@@ -68,10 +71,16 @@ class Visible:
         self._core = core
         self.agent = core.state.agent
         self.heads = core.state.heads
+        self._caught_up = CaughtUp(core.state.stirred)
 
     def stirred(self) -> set[tuple[int, int]]:
-        """The partitions in which something may have become visible. Whoever has told everyone clears it."""
+        """The partitions in which something may have become visible, until `settle` is called."""
         return self._core.state.stirred
+
+    def settle(self) -> None:
+        """Everyone has been told what became visible."""
+        self._caught_up.forget_stirred()
+        self._core.state.stirred.clear()
 
     def lost(self) -> set[int]:
         """The agents that hold their names no more. Whoever has told everyone clears it."""
@@ -97,8 +106,12 @@ class Visible:
         answer = _Answer(min(bytes_max, FETCH_BYTES_MAX))
         share = answer.room // max(1, shares)
         scans: list[_Scan] = []
+        looked = 0
         for want in wants:
             check_partition(stream.partitions, want.partition)
+            looked += 1
+            if self._caught_up.holds((stream_id, want.partition), max(want.from_id, floor)):
+                continue
             scan = _Scan(want, self._range(stream_id, want, floor))
             scans.append(scan)
             scan.take(answer, share)
@@ -107,7 +120,15 @@ class Visible:
         for scan in scans:  # what some did not use is for the others
             if scan.is_held and not answer.is_full:
                 scan.take(answer, answer.room)
-        return answer.chosen, len(scans), [it.partition for it in scans if it.has_more]
+        self._note_ends(stream_id, scans, floor)
+        return answer.chosen, looked, [it.partition for it in scans if it.has_more]
+
+    def _note_ends(self, stream_id: int, scans: list[_Scan], floor: int) -> None:
+        """Where a partition was read to its end, there need be no looking until it is stirred up."""
+        for scan in scans:
+            if not scan.has_more and scan.is_unbounded:
+                key = (stream_id, scan.partition)
+                self._caught_up.note(key, max(scan.next_id, floor))
 
     def _range(self, stream_id: int, want: Want, floor: int) -> Iterator[tuple[int, bytes]]:
         frontier = self._core.state.frontier(stream_id, want.partition)
@@ -266,7 +287,7 @@ class _Scan:
     its reader asks for the rest first.
     """
 
-    __slots__ = ("_found", "_held", "_want", "has_more", "is_held")
+    __slots__ = ("_found", "_held", "_want", "has_more", "is_held", "next_id")
 
     def __init__(self, want: Want, found: Iterator[tuple[int, bytes]]) -> None:
         self._want = want
@@ -276,11 +297,18 @@ class _Scan:
         """Whether there may be more than was taken."""
         self.is_held = False
         """Whether more could be taken if there were room."""
+        self.next_id = want.from_id
+        """Everything before it was taken, or is none of this want's business."""
 
     @property
     def partition(self) -> int:
         """What it looks at."""
         return self._want.partition
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it wants everything from its first id on."""
+        return self._want.to_id == ID_MAX
 
     def take(self, answer: _Answer, share: int) -> None:
         """Put as much into the answer as the share allows."""
@@ -303,6 +331,7 @@ class _Scan:
             if not it.whole:
                 self.is_held = False
                 return
+            self.next_id = transaction + 1
 
 
 def _choose(
