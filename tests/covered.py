@@ -20,6 +20,8 @@ TESTS = (
     "tests/simulation",
     "tests/unit/test_core.py",
     "tests/unit/test_core_limits.py",
+    "tests/unit/test_core_memory.py",
+    "tests/unit/test_core_records.py",
     "tests/unit/test_housekeeping.py",
     "tests/unit/test_index.py",
     "tests/unit/test_index_sweep.py",
