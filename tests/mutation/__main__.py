@@ -19,10 +19,11 @@ import msgspec
 
 from tests.mutation.explained import Explained
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.planting import FOLDER, path_of
+from tests.mutation.planting import path_of
 from tests.mutation.trial import (
     KILLED,
     SURVIVED,
+    TESTS,
     Map,
     Verdict,
     attempt,
@@ -52,6 +53,7 @@ def main() -> int:
     given = _arguments()
     path: Path = given.results
     mutants = [it for name in given.module or MODULES for it in mutants_of(path_of(name))]
+    mutants = [it for it in mutants if given.number is None or it.number in given.number]
     if given.list:
         print(*mutants, sep="\n")
         return 0
@@ -60,8 +62,8 @@ def main() -> int:
     waiting = [it for it in mutants if _is_waiting(known.get(_key(it)), given)]
     if waiting and not given.show:
         begun_s = time.monotonic()
-        load_tests()
-        tests = draw_map()
+        load_tests(given.tests or TESTS)
+        tests = draw_map(given.tests or TESTS)
         print(
             f"{len(waiting)} of {len(mutants)} mutants; tests: {sum(tests.seconds.values()):.0f} s"
         )
@@ -73,6 +75,8 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.mutation", description=__doc__.split("\n")[0])
     parser.add_argument("--module", action="append", choices=MODULES, help="only this one")
+    parser.add_argument("--number", action="append", type=int, help="only this mutant of it")
+    parser.add_argument("--tests", action="append", help="with these tests, instead of all")
     parser.add_argument("--minutes", type=float, default=600.0, help="stop after so long")
     workers = 3 * len(os.sched_getaffinity(0))  # scenarios wait more than they compute
     parser.add_argument("--workers", type=int, default=workers, help=f"processes ({workers})")
@@ -99,7 +103,8 @@ _sources: dict[str, str] = {}
 
 def _source(module: str) -> str:
     if module not in _sources:
-        digest = blake2b(path_of(module).read_bytes(), digest_size=6)
+        generator = Path(__file__).with_name("mutants.py")
+        digest = blake2b(path_of(module).read_bytes() + generator.read_bytes(), digest_size=6)
         _sources[module] = digest.hexdigest()
     return _sources[module]
 
@@ -185,7 +190,7 @@ def _judge(mutants: list[Mutant], known: dict[tuple[str, str, int], Result]) -> 
         print(f"| `{name}` | " + " | ".join(str(row[it]) for it in columns) + " |")
     for mutant in unexplained:
         print(mutant)
-    print(f"{len(unexplained)} survivors are not explained; rules are in {FOLDER.name}")
+    print(f"{len(unexplained)} survivors are not explained")
     return 1 if unexplained else 0
 
 

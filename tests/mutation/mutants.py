@@ -49,7 +49,7 @@ class Mutant:
     number: int
     line: int
     lines: range
-    """Of its statement, up to itself: who runs one of them, runs it."""
+    """Of its statement, and of a block only those of its head: who runs it runs one of them."""
     function: str
     what: str
     before: str
@@ -90,9 +90,8 @@ def mutants_of(path: Path) -> list[Mutant]:
         place.put(new)
         after = _shown(statement) if old is not statement else "(left out)"
         place.put(old)
-        first = getattr(statement, "lineno", 1)
-        line = getattr(old, "lineno", first)
-        lines = range(first, getattr(old, "end_lineno", line) + 1)
+        lines = _lines(statement)
+        line = getattr(old, "lineno", lines.start)
         found.append(Mutant(path.stem, number, line, lines, place.function, what, before, after))
     return found
 
@@ -106,6 +105,12 @@ def compiled(path: Path, number: int) -> Any:
             place.put(new)
             return compile(ast.fix_missing_locations(tree), str(path), "exec")
     raise IndexError(f"{path.name} has no mutant {number}")
+
+
+def _lines(statement: Any) -> range:
+    body = getattr(statement, "body", None)
+    last = body[0].lineno - 1 if body else statement.end_lineno
+    return range(statement.lineno, max(statement.lineno, last) + 1)
 
 
 def _shown(statement: ast.AST) -> str:

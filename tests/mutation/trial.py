@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,11 @@ class _Clerk:
             self.failed = report.nodeid
 
 
-def load_tests() -> None:
+def load_tests(tests: Sequence[str] = TESTS) -> None:
     """Load all of them, so that forks need not."""
     _set_up_hypothesis()
     with _silence():
-        code = pytest.main(["--collect-only", *OPTIONS, *TESTS, SHARD_SIMULATION])
+        code = pytest.main(["--collect-only", *OPTIONS, *tests, SHARD_SIMULATION])
     if code:
         raise Broken(f"tests cannot be loaded: pytest ended with {code}")
 
@@ -117,9 +117,9 @@ def _set_up_hypothesis() -> None:
     settings.load_profile("mutants")
 
 
-def draw_map() -> Map:
-    """Run all quick tests once, and see which lines each of them runs."""
-    data = json.loads(_in_fork(_measure, 600.0))
+def draw_map(tests: Sequence[str] = TESTS) -> Map:
+    """Run all of them once, and see which lines each of them runs."""
+    data = json.loads(_in_fork(lambda: _measure(tests), 600.0))
     if data["failed"]:
         raise Broken(f"{data['failed']} fails without any mutant")
     by_line = {
@@ -129,11 +129,11 @@ def draw_map() -> Map:
     return Map(by_line, data["seconds"])
 
 
-def _measure() -> str:
+def _measure(tests: Sequence[str]) -> str:
     coverage = Coverage(data_file=None, include=[f"{FOLDER}/*"], branch=False)
     clerk = _Clerk(coverage)
     coverage.start()
-    _pytest(list(TESTS), clerk)
+    _pytest(list(tests), clerk)
     coverage.stop()
     data = coverage.get_data()
     by_line = {
@@ -153,7 +153,7 @@ def attempt(mutant: Mutant, tests: Map) -> Verdict:
     """By the tests that run its lines."""
     chosen = tests.tests_for(mutant)
     if not chosen:
-        return Verdict(SURVIVED)
+        return Verdict(SURVIVED, "no test runs it")
     limit_s = FIRST_S + 5 * sum(tests.seconds[it] for it in chosen)
     if function_of(mutant) is None:
         return _verdict(lambda: _afresh(mutant, chosen, limit_s + 10))

@@ -249,7 +249,7 @@ def test_what_was_purged_stays_so(client: Client) -> None:
 
 
 def test_a_deleted_stream_takes_all_that_is_open_in_it_along(client: Client) -> None:
-    client.ask(CreateStream, "wide", 3, LONG_MS)
+    client.ask(CreateStream, "wide", 5, LONG_MS)
     producer, kept = client.agent("p", "wide"), client.open(client.agent())
     late, early = client.open(producer, 2), client.open(producer, 0)
     second = client.open(producer, 2)
