@@ -88,7 +88,7 @@ def mutants_of(path: Path) -> list[Mutant]:
         old, statement = place.get(), place.statement
         before = _shown(statement)
         place.put(new)
-        after = _shown(statement) if old is not statement else "(left out)"
+        after = _shown(new if old is statement else statement)
         place.put(old)
         lines = _lines(statement)
         line = getattr(old, "lineno", lines.start)
@@ -115,6 +115,8 @@ def _lines(statement: Any) -> range:
 
 def _shown(statement: ast.AST) -> str:
     """A statement in one line, and of a block only its head."""
+    if isinstance(statement, ast.Pass):
+        return "(left out)"
     return ast.unparse(statement).split("\n")[0]
 
 

@@ -28,15 +28,19 @@ from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
     AlterStream,
     Brought,
+    CancelStep,
+    CancelTransactions,
     CloseAgent,
     Commit,
     CommitStep,
     CreateStream,
     DeleteStream,
     Instant,
+    OpenAgent,
     OpenTransaction,
     PurgeStream,
     ReadPosition,
+    SendItems,
     Stage,
 )
 
@@ -236,6 +240,7 @@ def test_what_has_died_stays_dead_whatever_the_ttl_becomes(client: Client) -> No
 def test_nothing_is_older_than_the_beginning(client: Client) -> None:
     client.ask(AlterStream, "clicks", 2 * LONG_MS)  # the clock says less than the ttl before
     assert client.shard.state.stream_named("clicks").purged_before == 0
+    assert client.log[-1].purged_before == 0  # type: ignore[union-attr]
 
 
 def test_what_was_purged_stays_so(client: Client) -> None:
@@ -371,6 +376,41 @@ def test_a_commit_that_moves_nobody_is_never_an_instant(client: Client) -> None:
     reply = client.ask(Commit, [producer], [], [], [Brought(producer, 1)], brought=[3])
     assert [type(it) for it in client.log[-2:]] == [Filled, Committed]
     assert reply.id == 0
+
+
+def test_the_record_of_a_request_names_it(client: Client) -> None:
+    """Whatever it is: after a restart it must be known that it took effect."""
+    producer = client.agent()
+    opened, staged, cancelled = (client.open(producer) for _ in range(3))
+    requests: list[tuple[type, tuple[Any, ...]]] = [
+        (CreateStream, ("more", 1, 5_000)),
+        (AlterStream, ("more", 6_000)),
+        (PurgeStream, ("more", 5)),
+        (DeleteStream, ("more",)),
+        (OpenAgent, ("reader", "clicks", "r")),
+        (CloseAgent, (producer + 2,)),  # the one before it; in between is the stream
+        (OpenTransaction, (producer, 0, 1_000)),
+        (SendItems, (producer, opened)),
+        (Instant, (producer, 0)),
+        (Commit, ([producer], [opened])),
+        (CancelTransactions, ([producer], [cancelled])),
+        (Stage, (producer, [staged], "job", 0, 1_000)),
+        (CommitStep, ("job", 0, [staged])),
+        (CommitStep, ("job", 0, [staged])),
+        (CancelStep, ("job", 1)),
+    ]
+    for kind, fields in requests:
+        client.ask(kind, *fields, items=1)
+        record = client.log[-1]
+        assert (record.session, record.sequence) == (client.session, client.sequence), kind
+
+
+def test_numbers_are_given_out_one_by_one(client: Client) -> None:
+    """To streams, agents and sessions alike."""
+    number = client.shard.state.last_number
+    assert client.create("more").id == number + 1
+    assert client.agent() == number + 2
+    assert Client(client.shard).session == number + 3
 
 
 def test_the_records_of_requests_say_all_that_was_asked_for(client: Client) -> None:
