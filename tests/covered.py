@@ -19,6 +19,7 @@ TESTS = (
     "tests/scenarios",
     "tests/simulation",
     "tests/unit/test_core.py",
+    "tests/unit/test_core_format.py",
     "tests/unit/test_core_limits.py",
     "tests/unit/test_core_memory.py",
     "tests/unit/test_core_records.py",

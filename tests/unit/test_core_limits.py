@@ -208,6 +208,8 @@ def test_nonsense_about_a_job_changes_nothing(client: Client) -> None:
         (Stage, (stranger, [whole], "job", 0, 1000), "belongs to another producer"),
         (Stage, (producer, [broken], "job", 0, 1000), "ends in the middle of an item"),
         (Stage, (producer, [whole, whole], "job", 0, 1000), "stands twice"),
+        (CommitStep, ("", 0, []), "name"),
+        (CancelStep, ("", 0), "name"),
         (CommitStep, ("job", 0, [whole]), "was not staged for step 0 of job 'job'"),
     ]
     for kind, fields, message in attempts:

@@ -31,6 +31,7 @@ from tstreams.protocol import (
     CreateStream,
     DeleteStream,
     Instant,
+    KeepAlive,
     OpenAgent,
     OpenTransaction,
     PurgeStream,
@@ -96,6 +97,12 @@ def test_sessions_and_leases_that_end_together(client: Client) -> None:
     assert client.shard.state.sessions == {}
 
 
+@pytest.mark.parametrize("kind", ["producer", "reader"])
+def test_a_bad_name_is_told_with_whose_it_is(client: Client, kind: str) -> None:
+    with pytest.raises(BadRequest, match=kind):
+        client.ask(OpenAgent, kind, "clicks", " ")
+
+
 def test_what_comes_without_items_has_none(client: Client) -> None:
     request = Instant(client.session, 99, 0, client.agent(), 0)
     with pytest.raises(BadRequest, match="at least one whole item"):
@@ -128,6 +135,17 @@ def test_whoever_loses_a_name_is_told(client: Client) -> None:
 
 
 # Requests and answers.
+
+
+def test_answers_are_dropped_up_to_what_was_acknowledged(client: Client) -> None:
+    """However far apart the numbers of requests are."""
+    client.sequence = 999
+    client.create("more")
+    client.create("last")
+    session = client.shard.state.sessions[client.session]
+    assert list(session.replies) == [1, 1000, 1001]
+    client.shard.keep_alive(client.now_ms, KeepAlive(client.session, 1000))
+    assert list(session.replies) == [1001]
 
 
 def test_a_replay_knows_the_answers_of_before(client: Client) -> None:
@@ -204,6 +222,7 @@ def test_the_record_of_a_request_names_it(client: Client) -> None:
         client.ask(kind, *fields, items=1)
         record = client.log[-1]
         assert (record.session, record.sequence) == (client.session, client.sequence), kind
+    assert client.log[-2] == Ended(client.session, client.sequence - 1, [], False), "it was done"
 
 
 def test_numbers_are_given_out_one_by_one(client: Client) -> None:
