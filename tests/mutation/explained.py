@@ -5,7 +5,6 @@ A paragraph for each: `module.function: what`, the statement before and after, a
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from tests.mutation.mutants import Mutant
@@ -37,5 +36,7 @@ class Explained:
 
 
 def key_of(mutant: Mutant) -> tuple[str, str, str]:
-    where = re.sub(r"\.$", "", f"{mutant.module}.{mutant.function}")
-    return f"{where}: {mutant.what}", mutant.before, mutant.after
+    """The second and third of several that look the same have their number."""
+    where = f"{mutant.module}.{mutant.function}".rstrip(".")
+    which = f" ({mutant.twin + 1})" if mutant.twin else ""
+    return f"{where}: {mutant.what}{which}", mutant.before, mutant.after

@@ -8,6 +8,7 @@ no rule hangs on it.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ class Mutant:
     what: str
     before: str
     after: str
+    twin: int
+    """How many there are before it in which all of this but the line is the same."""
 
     def __str__(self) -> str:
         where = f"{self.module}.py:{self.line} {self.function}"
@@ -84,6 +87,7 @@ class _Place:
 def mutants_of(path: Path) -> list[Mutant]:
     """All of them, in the order of the lines."""
     found = []
+    twins: Counter[tuple[str, str, str, str]] = Counter()
     for number, (place, what, new) in enumerate(_changes(ast.parse(path.read_text()))):
         old, statement = place.get(), place.statement
         before = _shown(statement)
@@ -92,7 +96,9 @@ def mutants_of(path: Path) -> list[Mutant]:
         place.put(old)
         lines = _lines(statement)
         line = getattr(old, "lineno", lines.start)
-        found.append(Mutant(path.stem, number, line, lines, place.function, what, before, after))
+        change = (place.function, what, before, after)
+        found.append(Mutant(path.stem, number, line, lines, *change, twins[change]))
+        twins[change] += 1
     return found
 
 
