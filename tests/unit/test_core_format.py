@@ -98,9 +98,16 @@ def test_what_has_happened_cannot_be_changed(record: AnyRecord) -> None:
 
 def test_a_record_that_is_cut_is_corrupt() -> None:
     data = bytes.fromhex(WRITTEN[0][1])
-    for end in (0, 3, 4, len(data) - 1):
-        with pytest.raises(Corrupt, match="log record"):
+    for end in (4, len(data) - 1):
+        with pytest.raises(Corrupt, match=f"record of {end} bytes is shorter than its header of 4"):
             decode_record(memoryview(data[:end]))
+
+
+@pytest.mark.parametrize("header", ["", "c0", "93630700", "920107"])
+def test_a_header_that_is_no_record_is_corrupt(header: str) -> None:
+    data = bytes.fromhex(header)
+    with pytest.raises(Corrupt, match="cannot be read"):
+        decode_record(memoryview(len(data).to_bytes(4, "little") + data))
 
 
 def test_a_log_without_anything_is_a_state_without_anything() -> None:

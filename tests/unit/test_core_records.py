@@ -87,6 +87,8 @@ def test_what_comes_with_a_commit_is_held_until_the_record_of_the_commit(client:
     assert state.open[number] == OpenTransactionState(
         number, stream_id(client), 1, producer, 0, items=3, batches=1
     )
+    found = state.open[number]
+    assert (found.expires_at_ms, found.job, found.step) == (0, "", 0)
     assert client.frontier(1) == number
     assert state.open_of(producer) == [number]
     assert state.last_id == number

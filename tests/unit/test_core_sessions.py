@@ -233,6 +233,9 @@ def test_numbers_are_given_out_one_by_one(client: Client) -> None:
     newer = Client(client.shard)
     assert newer.session == number + 3
     assert newer.log == [SessionBegun(number + 3, 0)]
+    begun = newer.shard.state.sessions[newer.session]
+    assert (begun.last, begun.acked, begun.replies, begun.agents) == (0, 0, {}, set())
+    assert begun.expires_at_ms == newer.now_ms + SESSION_TTL_MS
 
 
 def test_the_records_of_requests_say_all_that_was_asked_for(client: Client) -> None:
