@@ -130,6 +130,12 @@ def test_what_is_explained_is_there() -> None:
     assert [it for it in Explained.read().reasons if it not in keys] == []
 
 
+def test_the_page_has_all_of_it() -> None:
+    page = (ROOT / "docs/proof/mutation.md").read_text()
+    reasons = Explained.read().reasons.items()
+    assert [key for key, why in reasons if f"`{key[0]}`" not in page or why not in page] == []
+
+
 def test_an_explanation_has_its_form(tmp_path: Path) -> None:
     path = tmp_path / "explained.txt"
     entry = "a.b: left out\n  - x()\n  + (left out)\n"
