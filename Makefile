@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit lint demo show bench kafka docs fuzz coverage freeze clean
+.PHONY: help setup test unit lint demo show bench kafka docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ fuzz: setup  ## Coverage-guided fuzzing of all decoders (atheris); FUZZ_SECONDS=
 
 coverage: setup  ## Lines and branches of core, ledger, index and items that quick tests run; 95 % of each or it fails
 	@$(BIN)/python -m tests.covered $(PYTEST_ARGS)
+
+mutants: setup  ## Change the rules of core one node at a time: which change does no test notice? MUTANTS_ARGS="--module state"
+	@$(BIN)/python -m tests.mutation $(MUTANTS_ARGS)
 
 freeze:  ## Write constraints.txt anew from the newest versions that work together
 	@$(PYTHON) -m venv build/freeze && build/freeze/bin/pip install --quiet '.[dev,fuzz]'

@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
+import shlex
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.simulation import report as reports
+from tests.simulation import soak
 from tests.simulation.system import mistakes
 from tests.simulation.system.plan import Plan, load, save
 from tests.simulation.system.planning import make_plan
@@ -35,6 +39,11 @@ def main() -> int:
         return _find_mistakes(given, [given.mistake])
     if given.replay is not None:
         return _replay(given)
+    if given.render is not None:
+        print(reports.render(reports.load(given.render)), end="")
+        return 0
+    if (given.hours, given.minutes, given.workers, given.report) != (None, None, None, None):
+        return _soak(given)
     return _search(given)
 
 
@@ -44,7 +53,16 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="run so many seeds (default 100)")
     parser.add_argument("--seed", type=int, metavar="S", help="the first seed, or the only one")
-    parser.add_argument("--minutes", type=float, metavar="M", help="run seeds for so long")
+    parser.add_argument("--hours", type=float, metavar="N", help="run seeds for so long (a soak)")
+    parser.add_argument("--minutes", type=float, metavar="M", help="the same, in minutes")
+    parser.add_argument("--workers", type=int, metavar="K", help="processes (default: cores)")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="write what came of a soak, as JSON, and stories beside it",
+    )
+    parser.add_argument("--render", type=Path, metavar="FILE", help="print a report as Markdown")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"deeds of a run ({STEPS})")
     parser.add_argument(
         "--replay", metavar="FILE|SEED", help="run a plan again, and tell all of it"
@@ -54,6 +72,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--mistake", metavar="NAME|all", help="plant a mistake, and find it")
     parser.add_argument("--json", action="store_true", help="one object, for programs")
     given = parser.parse_args()
+    if (given.workers or 1) < 1:
+        parser.error("--workers: at least one process must do the work")
     if given.mistake not in (None, "all", *mistakes.names()):
         parser.error(f"the mistakes are {', '.join(mistakes.names())}")
     return given
@@ -66,11 +86,10 @@ def _search(given: argparse.Namespace) -> int:
     begun = time.monotonic()
     first = 1 if given.seed is None else given.seed
     count = given.seeds or (1 if given.seed is not None else 100)
-    until = None if given.minutes is None else begun + given.minutes * 60
     totals: Counter[str] = Counter()
     failed: list[Outcome] = []
     runs = 0
-    while time.monotonic() < until if until is not None else runs < count:
+    while runs < count:
         outcome = _run(make_plan(first + runs, given.steps))
         runs += 1
         totals.update({k: v for k, v in outcome.figures.items() if isinstance(v, int | float)})
@@ -124,6 +143,32 @@ def _summary(
         f"{totals['faults']:.0f} faults, {totals['server_starts']:.0f} starts of the server, "
         f"{totals['virtual_s'] / 3600:.1f} h of virtual time in {elapsed_s:.0f} s"
     )
+
+
+def _soak(given: argparse.Namespace) -> int:
+    """Many seeds, in several processes. Failures are shrunk, whether that was asked for or not."""
+    timed = [
+        it
+        for it in (given.hours and given.hours * 3600, given.minutes and given.minutes * 60)
+        if it
+    ]
+    assignment = soak.Assignment(
+        first=1 if given.seed is None else given.seed,
+        count=given.seeds or (None if timed else 100),
+        duration_s=min(timed) if timed else None,
+        steps=given.steps,
+        workers=given.workers or len(os.sched_getaffinity(0)),
+    )
+    command = shlex.join(["python", "-m", "tests.simulation", *sys.argv[1:]])
+    found = soak.soak(assignment, given.report, command, soak.say)
+    if given.json:
+        print(reports.encode(found).decode())
+    else:
+        print(
+            f"{found.runs} runs, {len(found.failures)} of them wrong; {found.ended}; "
+            f"{found.wall_s:.0f} s, {found.cpu_s:.0f} s of processors; digest {found.trace}"
+        )
+    return 1 if found.failures else 0
 
 
 # One again.

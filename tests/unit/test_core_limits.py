@@ -9,13 +9,22 @@ import pytest
 from tests.unit.core_client import Client, NoFacts
 from tstreams.core.shard import Shard
 from tstreams.errors import BadRequest, Expired, InvalidState, TooLarge
-from tstreams.limits import COMMIT_MEMBERS_MAX, SESSION_REPLIES_MAX, SESSION_TTL_MS
+from tstreams.limits import (
+    COMMIT_MEMBERS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    SCHEMA_BYTES_MAX,
+    SESSION_REPLIES_MAX,
+    SESSION_TTL_MS,
+)
 from tstreams.protocol import (
+    AlterStream,
     Brought,
     CancelStep,
     CancelTransactions,
     Commit,
     CommitStep,
+    CreateStream,
     Instant,
     KeepAlive,
     ReadPosition,
@@ -130,6 +139,45 @@ def test_positions_that_were_dropped_are_read_again_from_the_index(
     client.ask(Commit, [reader], [], [ReadPosition(reader, 1, 80, 71)])
 
 
+def test_a_limit_itself_is_allowed(client: Client) -> None:
+    client.ask(CreateStream, "least", 1, 1_000, "", bytes(SCHEMA_BYTES_MAX))
+    client.ask(AlterStream, "least", 2_000, None, b"new", bytes(SCHEMA_BYTES_MAX))
+    client.ask(AlterStream, "least", 1_000)
+    producer = client.agent()
+    opened, staged = client.open(producer, 0, LEASE_MS_MIN), client.open(producer, 1, LEASE_MS_MAX)
+    client.ask(Stage, producer, [opened], "job", 0, LEASE_MS_MIN)
+    client.ask(Stage, producer, [staged], "job", 0, LEASE_MS_MAX)
+    for lease_ms in (LEASE_MS_MIN - 1, LEASE_MS_MAX + 1):
+        with pytest.raises(BadRequest, match="a lease is"):
+            client.open(producer, 0, lease_ms)
+        with pytest.raises(BadRequest, match="a lease is"):
+            client.ask(Stage, producer, [], "job", 0, lease_ms)
+    with pytest.raises(TooLarge, match="schema"):
+        client.ask(CreateStream, "more", 1, 1_000, "", bytes(SCHEMA_BYTES_MAX + 1))
+
+
+def test_all_members_of_a_commit_are_counted(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tstreams.core.rules.COMMIT_MEMBERS_MAX", 5)
+    producer, reader = client.agent(), client.agent("r", kind="reader")
+    opened, other = client.open(producer), client.open(producer)
+    moves = [ReadPosition(reader, 0, 5)]
+    members, brought = [producer, reader], [Brought(producer, 1)]
+    client.ask(Commit, members, [opened], moves, brought, brought=[1])
+    with pytest.raises(TooLarge, match="6 members"):
+        client.ask(Commit, members, [other], moves, brought * 2, brought=[1, 1])
+    staged = [client.open(producer) for _ in range(4)]
+    with pytest.raises(TooLarge, match="6 members"):
+        client.ask(Stage, producer, [other, *staged], "job", 0, 1_000)
+    client.ask(Stage, producer, staged, "job", 0, 1_000)
+    with pytest.raises(TooLarge, match="6 members"):
+        client.ask(CommitStep, "job", 0, staged, ["clicks", "clicks"])
+    client.ask(CommitStep, "job", 0, staged, ["clicks"])
+    with pytest.raises(TooLarge, match="6 members"):
+        client.ask(CancelTransactions, members, [other] * 4)
+
+
 # Jobs.
 
 
@@ -160,6 +208,8 @@ def test_nonsense_about_a_job_changes_nothing(client: Client) -> None:
         (Stage, (stranger, [whole], "job", 0, 1000), "belongs to another producer"),
         (Stage, (producer, [broken], "job", 0, 1000), "ends in the middle of an item"),
         (Stage, (producer, [whole, whole], "job", 0, 1000), "stands twice"),
+        (CommitStep, ("", 0, []), "name"),
+        (CancelStep, ("", 0), "name"),
         (CommitStep, ("job", 0, [whole]), "was not staged for step 0 of job 'job'"),
     ]
     for kind, fields, message in attempts:

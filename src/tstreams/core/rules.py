@@ -369,13 +369,12 @@ class Rules:
         self._check_partition(agent.stream, partition)
         return agent
 
-    def _check_partition(self, stream_id: int, partition: int) -> StreamState:
+    def _check_partition(self, stream_id: int, partition: int) -> None:
         stream = self._state.stream(stream_id)
         if partition >= stream.partitions:
             raise BadRequest(
                 f"stream {stream.name!r} has the partitions 0 to {stream.partitions - 1}, not {partition}"
             )
-        return stream
 
     def open_transaction(self, now_ms: int, transaction_id: int) -> OpenTransactionState:
         """A transaction that is open, and whose time has not run out."""

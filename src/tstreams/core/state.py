@@ -213,7 +213,7 @@ class State:
         dies_at_ms = transaction.id // IDS_PER_MS + self.stream(transaction.stream).ttl_ms
         transaction.expires_at_ms = min(now_ms + transaction.lease_ms, dies_at_ms)
 
-    def release(self, transaction_id: int, reason: type[Error]) -> OpenTransactionState:
+    def release(self, transaction_id: int, reason: type[Error]) -> None:
         """A transaction is open no more."""
         transaction = self.open.pop(transaction_id)
         key = (transaction.stream, transaction.partition)
@@ -224,7 +224,6 @@ class State:
         self._disown(transaction)
         self.ended[transaction_id] = reason
         self.stirred.add(key)
-        return transaction
 
     def _own(self, transaction: OpenTransactionState) -> None:
         if transaction.job:

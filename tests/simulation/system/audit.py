@@ -125,6 +125,7 @@ def _rot(run: Run) -> None:
     """A flipped bit is found: what is read is right, or refused."""
     if run.machine.rot() is None:
         return
+    run.faults_seen["rot"] += 1
 
     async def look(ts: Any) -> None:
         for stream in await ts.streams():

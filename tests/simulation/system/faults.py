@@ -52,7 +52,7 @@ class Faults:
     def _happen(self, fault: Fault) -> None:
         if not self._over:
             self._scheduler.note(f"fault: {fault}")
-            self._run.faults_seen += 1
+            self._run.faults_seen[fault.kind] += 1
             self._kinds[fault.kind](fault)
 
     def _later(self, fault: Fault, remedy: Callable[[], object]) -> None:

@@ -11,11 +11,23 @@ import asyncio.events
 import contextlib
 import heapq
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.simulation.system.scheduler import Process
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Loops may be entered here, one after the other; at the end none runs."""
+    hooks = sys.get_asyncgen_hooks()
+    try:
+        yield
+    finally:
+        asyncio.events._set_running_loop(None)
+        sys.set_asyncgen_hooks(*hooks)
 
 
 class _NothingToSelect:
@@ -52,47 +64,33 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     # Turns.
 
-    @property
-    def is_ready(self) -> bool:
-        return bool(self._ready)  # type: ignore[attr-defined]
-
-    def due_us(self) -> int | None:
-        """When the next timer is due."""
+    def due_us(self, now_us: int) -> int | None:
+        """When it has something to do: now, or when its next timer is due."""
+        if self._ready:  # type: ignore[attr-defined]
+            return now_us
         scheduled = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0]._cancelled:
-            self._run_once_is_enough()
-            scheduled = self._scheduled  # type: ignore[attr-defined]
-        if not scheduled:
-            return None
-        return -int(-scheduled[0]._when * 1e6 // 1)
-
-    def _run_once_is_enough(self) -> None:
-        """Drop timers that were cancelled, as a turn does before it begins."""
-        scheduled = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0]._cancelled:
+        while scheduled and scheduled[0]._cancelled:  # as a turn does before it begins
             self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
             heapq.heappop(scheduled)._scheduled = False
+        return -int(-scheduled[0]._when * 1e6 // 1) if scheduled else None
 
     def turn(self) -> None:
-        """Run what is ready, and the timers that are due."""
-        self._within(self._run_once)  # type: ignore[attr-defined]
+        """Run what is ready, and the timers that are due. It must have been entered."""
+        self._run_once()  # type: ignore[attr-defined]
 
-    def _within(self, function: Callable[[], None]) -> None:
-        hooks = sys.get_asyncgen_hooks()
+    def enter(self) -> None:
+        """From now on this loop is the one that runs. Costly: only when another one has its turn."""
         asyncio.events._set_running_loop(self)
         sys.set_asyncgen_hooks(
             firstiter=self._asyncgen_firstiter_hook,  # type: ignore[attr-defined]
             finalizer=self._asyncgen_finalizer_hook,  # type: ignore[attr-defined]
         )
-        try:
-            function()
-        finally:
-            asyncio.events._set_running_loop(None)
-            sys.set_asyncgen_hooks(*hooks)
 
     def bury(self) -> None:
         """The process is dead: unwind what it left. None of it can reach anything any more."""
-        self._within(self._unwind)
+        with running():
+            self.enter()
+            self._unwind()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self._asyncgens.clear()  # type: ignore[attr-defined]

@@ -53,7 +53,7 @@ class Run:
         self.names: dict[tuple[str, str], None] = {}
         """Producers that there were: stream and name."""
         self.refusals: Counter[str] = Counter()
-        self.faults_seen = 0
+        self.faults_seen: Counter[str] = Counter()
         self.problems: list[str] = []
         self._finished: set[str] = set()
 
@@ -91,12 +91,17 @@ class Run:
         audit.conclude(self)
 
     def _figures(self) -> dict[str, Any]:
+        kinds = Counter(type(it).__name__ for it in self.recorder.operations)
+        outcomes = Counter(it.outcome for it in self.recorder.operations)
         return {
             "virtual_s": round(self.scheduler.now_us / 1e6, 1),
             "turns": self.scheduler.turns,
             "operations": len(self.recorder.operations),
             "server_starts": self.machine.starts,
-            "faults": self.faults_seen,
+            "faults": self.faults_seen.total(),
+            "faults_by_kind": dict(sorted(self.faults_seen.items())),
+            "operations_by_kind": dict(sorted(kinds.items())),
+            "outcomes": dict(sorted(outcomes.items())),
             "refusals": dict(sorted(self.refusals.items())),
             **self.network.statistics(),
         }

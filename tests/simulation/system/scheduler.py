@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.system.loop import ProcessLoop
+from tests.simulation.system.loop import ProcessLoop, running
 
 if TYPE_CHECKING:
     from tests.simulation.system.network import Network
@@ -70,6 +70,8 @@ class Scheduler:
         self.random = self.random_for("turns")
         self.processes: dict[str, Process] = {}
         self.current: Process | None = None
+        self._entered: Process | None = None
+        """Whose loop is the running one: the last that had its turn."""
         self.complaints: list[str] = []
         self.turns = 0
         self.trace: list[str] = []
@@ -134,13 +136,15 @@ class Scheduler:
     def run_until(self, done: Callable[[], bool], within_s: float, what: str) -> None:
         """Let things happen until `done`; `Stuck` if that takes too long."""
         until_us = self.now_us + round(within_s * 1e6)
-        while not done():
-            if self.turns > TURNS_MAX:
-                raise Stuck(f"{what}: {TURNS_MAX} turns were not enough")
-            if self.now_us > until_us:
-                raise Stuck(f"{what} took more than {within_s:g} s")
-            if not self._step():
-                raise Stuck(f"{what}: nothing will ever happen again")
+        with running():
+            self._entered = None
+            while not done():
+                if self.turns > TURNS_MAX:
+                    raise Stuck(f"{what}: {TURNS_MAX} turns were not enough")
+                if self.now_us > until_us:
+                    raise Stuck(f"{what} took more than {within_s:g} s")
+                if not self._step():
+                    raise Stuck(f"{what}: nothing will ever happen again")
 
     def _step(self) -> bool:
         """One turn of a process, or the next event; False if there is neither."""
@@ -166,10 +170,11 @@ class Scheduler:
         if self._events and self._events[0][0] <= now_us:
             return ready, now_us
         for process in self.processes.values():
-            due_us = now_us if process.loop.is_ready else process.loop.due_us()
+            due_us = process.loop.due_us(now_us)
             if due_us is None:
                 continue
-            due_us = max(due_us, process.rests_until_us)
+            if due_us < process.rests_until_us:
+                due_us = process.rests_until_us
             if due_us <= now_us:
                 ready.append(process)
             elif first_us is None or due_us < first_us:
@@ -181,6 +186,9 @@ class Scheduler:
         self._looks = 0
         self.now_us += 1  # nothing takes no time at all
         self.current = process
+        if self._entered is not process:
+            process.loop.enter()
+            self._entered = process
         try:
             process.loop.turn()
         finally:

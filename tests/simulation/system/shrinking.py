@@ -15,23 +15,33 @@ RUNS_MAX = 400
 
 
 class Shrinking:
-    """Leaves out deeds and faults, first many, then few, and keeps what is needed."""
+    """Leaves out deeds and faults, first many, then few, and keeps what is needed. Ends after so many runs, or
+    when somebody says that it is enough."""
 
-    def __init__(self, outcome: Outcome, runs_max: int = RUNS_MAX) -> None:
+    def __init__(
+        self,
+        outcome: Outcome,
+        runs_max: int = RUNS_MAX,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.best = outcome
         self._kinds = outcome.kinds
         self._runs_max = runs_max
+        self._is_enough = is_enough
         self.runs = 0
 
     def shrink(self) -> Outcome:
         """The shortest that was found."""
         size = -1
-        while size != self._size() and self.runs < self._runs_max:
+        while size != self._size() and not self._is_over():
             size = self._size()
             self._leave_out(self.best.plan.faults, self._with_faults)
             self._leave_out(self.best.plan.clients, self._with_clients)
             self._leave_out(self.best.plan.deeds, self._with_deeds)
         return self.best
+
+    def _is_over(self) -> bool:
+        return self.runs >= self._runs_max or self._is_enough()
 
     def _size(self) -> int:
         return len(self.best.plan.deeds) + len(self.best.plan.faults)
@@ -66,7 +76,7 @@ class Shrinking:
 
     def _fails(self, plan: Plan) -> bool:
         """Whether this plan goes wrong in the same way. Then it is the best so far."""
-        if self.runs >= self._runs_max or not plan.deeds:
+        if self._is_over() or not plan.deeds:
             return False
         self.runs += 1
         outcome = carry_out(plan)
