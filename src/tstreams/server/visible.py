@@ -67,6 +67,10 @@ class Visible:
         """The agents that hold their names no more. Whoever has told everyone clears it."""
         return self._core.state.lost
 
+    def silent(self) -> set[int]:
+        """Those of them whose session has ended."""
+        return self._core.state.silent
+
     def has_agent(self, agent_id: int) -> bool:
         """Whether an agent holds its name."""
         return self._core.state.agent(agent_id) is not None
