@@ -19,7 +19,6 @@ from tstreams import (
     ReadTransaction,
     Subscriber,
 )
-
 from tstreams.limits import SESSION_TTL_MS
 
 from .collecting import Collector
