@@ -76,6 +76,7 @@ class Campaign:
         self.world.start()
         self._wait_until_all_work("at the beginning")
         self._wait_for_query()
+        tell("all are at work")
         began = time.monotonic()
         length_s = self.settings.minutes * 60
         for step in self.plan.first():
@@ -125,9 +126,11 @@ class Campaign:
         """Everything is well again: let all come to an end, and judge."""
         world = self.world
         world.heal()
+        tell("all is healed")
         self._wait_until_all_work("after all was healed")
         world.told_to_end_s = time.monotonic()
         stop_file(world.folder).touch()
+        tell("all are told to end")
         until = time.monotonic() + END_S_MAX
         for post in world.posts:
             post.finish(until)

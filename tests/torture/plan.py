@@ -31,7 +31,7 @@ class Step:
     @property
     def length_s(self) -> float:
         """How long it goes on."""
-        return max(it.length_s for it in self.deals)
+        return max((it.length_s for it in self.deals), default=0.0)
 
 
 class Plan:

@@ -36,6 +36,7 @@ CREW = (
     ("loop", "looper", "direct"),
 )
 """The clients: what they do, their names, and how they reach the server. Without a cable, by the proxy."""
+_BEGAN_S = time.monotonic()
 FLAGS = ("--ledger-bytes", "64KiB", "--payload-cache-bytes", "4MiB", "--log-level", "info")
 
 
@@ -202,5 +203,5 @@ class World:
 
 
 def tell(text: str) -> None:
-    """Progress, for people."""
-    print(text, file=sys.stderr, flush=True)
+    """Progress, for people: seconds, and what."""
+    print(f"{time.monotonic() - _BEGAN_S:7.1f} {text}", file=sys.stderr, flush=True)
