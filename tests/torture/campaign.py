@@ -20,13 +20,15 @@ from tests.torture.namespace import OURS, disk, veth
 from tests.torture.panel import Panel
 from tests.torture.plan import Plan, Step
 from tests.torture.proxy import Proxy
-from tests.torture.resources import Sampler, report
+from tests.torture.resources import LIFE_S_MIN, Sampler, report
 from tests.torture.verdict import Verdict, conclude, judge
 from tests.torture.world import FLAGS, Incident, TorturedServer, World, tell
 from tstreams.server.verify import verify
 
 MORTAL_PART = 0.5
 """For this part of the time the server may die; then it lives on, so that leaks can be seen."""
+SHORT_S = 2 * LIFE_S_MIN
+"""In a shorter campaign it may die all the time: it is too short for leaks anyway."""
 WORKS_S_MAX = 90.0
 """How long it may take until everybody works, when nothing is wrong."""
 END_S_MAX = 60.0
@@ -82,7 +84,8 @@ class Campaign:
         for step in self.plan.first():
             self._make(step)
         while self.kinds and (spent_s := time.monotonic() - began) < length_s:
-            self._make(self.plan.next(mortal=spent_s < MORTAL_PART * length_s))
+            mortal = length_s < SHORT_S or spent_s < MORTAL_PART * length_s
+            self._make(self.plan.next(mortal=mortal))
         self.world.rest(max(0.0, began + length_s - time.monotonic()))
 
     def _make(self, step: Step) -> None:
