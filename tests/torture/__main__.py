@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.system.mistakes import names
+from tests.torture import shim
 from tests.torture.campaign import Settings, run
 from tests.torture.faults import KINDS
 from tests.torture.namespace import INSIDE, run_inside, way_in
@@ -38,7 +39,9 @@ def make_parser() -> ArgumentParser:
         help=f"whether a query on Spark takes part [from {SPARK_MINUTES_MIN:.0f} minutes on]",
     )  # fmt: skip
     parser.add_argument(
-        "--unprivileged", action="store_true", help="make nothing that needs namespaces"
+        "--unprivileged",
+        action="store_true",
+        help="make nothing that needs namespaces or a compiler",
     )
     parser.add_argument(
         "--faults", metavar="KINDS", default="",
@@ -61,6 +64,8 @@ def settings_of(given: Namespace, barrier: str) -> Settings:
     spark = given.spark == "yes" or (
         given.spark == "auto" and given.minutes >= SPARK_MINUTES_MIN and _has_spark()
     )
+    if lacking := "--unprivileged was given" if given.unprivileged else shim.barrier():
+        barriers["shim"] = lacking
     if not spark:
         barriers["spark"] = "no query on Spark takes part: see --spark"
     return Settings(given.minutes, given.seed, spark, given.mistake, only, barriers)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.checker.recording import Recorder
+from tests.torture import shim
 from tests.torture.crew import stop_file
 from tests.torture.failpoints import POINTS
 from tests.torture.faults import KINDS, Deal
@@ -48,7 +49,7 @@ class Settings:
     only: tuple[str, ...] = ()
     """Kinds of faults; empty: all."""
     barriers: dict[str, str] = field(default_factory=dict)
-    """What cannot be had here ("disk", "cable", "spark"), and why."""
+    """What cannot be had here ("disk", "cable", "shim", "spark"), and why."""
 
     def kinds(self) -> tuple[list[str], dict[str, str]]:
         """The faults that are made, and why others are not."""
@@ -181,7 +182,9 @@ def _world(settings: Settings, folder: Path) -> Iterator[World]:
         server = TorturedServer((small or folder) / "data", *FLAGS, papers=folder)
         if cable is not None:
             server.flags += ("--listen", server.url.replace("127.0.0.1", OURS))
-        server.command = [sys.executable, "-m", "tests.torture.server", "--panel", str(panel.path)]
+        server.command = [] if "shim" in settings.barriers else shim.build(folder, panel)
+        server.command += [sys.executable, "-m", "tests.torture.server"]
+        server.command += ["--panel", str(panel.path)]
         server.command += ["--mistake", settings.mistake]
         port = int(server.url.rpartition(":")[2])
         proxy = stack.enter_context(Proxy("127.0.0.1", port, settings.seed))

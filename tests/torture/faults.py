@@ -50,6 +50,8 @@ class Deal:
     point: str = ""
 
 
+Need = Literal["", "disk", "cable", "shim", "spark"]
+"""What a fault can need that is not everywhere."""
 Body = Callable[[World, Deal], AbstractContextManager[str]]
 
 
@@ -62,7 +64,7 @@ class Kind:
     """Of each side one fault at a time."""
     mortal: bool = False
     """Whether the server dies of it."""
-    needs: Literal["", "disk", "cable", "spark"] = ""
+    needs: Need = ""
 
 
 KINDS: dict[str, Kind] = {}
@@ -73,7 +75,7 @@ def fault(
     side: Literal["server", "others"],
     *,
     mortal: bool = False,
-    needs: Literal["", "disk", "cable", "spark"] = "",
+    needs: Need = "",
 ) -> Callable[[Callable[[World, Deal], Iterator[str]]], Body]:
     """Register a kind. What is yielded says more about it."""
 
@@ -171,6 +173,16 @@ def flush_fails(world: World, deal: Deal) -> Iterator[str]:
         yield ""
     finally:
         world.panel[Cell.FLUSH_ERROR] = 0
+
+
+@fault("index-sync-fails", "server", needs="shim")
+def index_sync_fails(world: World, deal: Deal) -> Iterator[str]:
+    """fsync and fdatasync report EIO to RocksDB: the index cannot be opened again before that ends."""
+    world.panel[Cell.INDEX_SYNC_ERROR] = BROKEN
+    try:
+        yield ""
+    finally:
+        world.panel[Cell.INDEX_SYNC_ERROR] = 0
 
 
 @fault("no-room", "server")

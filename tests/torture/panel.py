@@ -23,6 +23,8 @@ class Cell(IntEnum):
     """The error number that each write of the log ends with, when half of it is written."""
     FLUSH_ERROR = auto()
     """The error number that each flush of the index ends with."""
+    INDEX_SYNC_ERROR = auto()
+    """The error number that each sync below RocksDB ends with: see `shim.c`."""
     ARMED = auto()
     """The number of the failpoint at which the server dies; they count from 1."""
     SKIPS = auto()
