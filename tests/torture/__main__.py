@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.seed is None:
         given.seed = random.SystemRandom().randrange(10**6)
         words += ["--seed", str(given.seed)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is cleaned up
     barrier = "--unprivileged was given" if given.unprivileged else ""
     if not barrier and INSIDE not in os.environ:
         way = way_in()
@@ -106,7 +107,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with tempfile.TemporaryDirectory(prefix="tstreams-torture-") as folder:
                 return run_inside(way, words, folder)
         barrier = way
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settings = settings_of(given, barrier)
     if given.keep is not None:
         given.keep.mkdir(parents=True)
