@@ -21,7 +21,7 @@ from tests.torture.namespace import OURS, disk, veth
 from tests.torture.panel import Panel
 from tests.torture.plan import Plan, Step
 from tests.torture.proxy import Proxy
-from tests.torture.resources import LIFE_S_MIN, Sampler, report
+from tests.torture.resources import LIFE_S_MIN, Sampler, connections_left, report
 from tests.torture.verdict import Verdict, conclude, judge
 from tests.torture.world import FLAGS, Incident, TorturedServer, World, tell
 from tstreams.server.verify import verify
@@ -142,6 +142,8 @@ class Campaign:
         if world.spark is not None:
             tell("the query does what is left")
             world.spark.drain(QUERY_S_MAX)
+        if left := connections_left(world.server.pid):
+            world.complain(f"leak: {left} connections are left, and nobody is there any more")
         tell("all is read, and judged")
         conclude(world)
         judge(world, verdict)

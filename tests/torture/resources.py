@@ -14,6 +14,7 @@ import psutil
 EVERY_S = 0.5
 WARM_UP = 1 / 3
 """This part of a life does not count: caches fill up."""
+LEAVE_S_MAX = 60.0
 LIFE_S_MIN = 60.0
 """Of a shorter life nothing can be said."""
 
@@ -73,6 +74,17 @@ class Sampler:
             except psutil.Error:  # it has just died, and nobody has buried it
                 continue
             self.samples.append(Sample(at_s, pid, memory_mb, *counts))
+
+
+def connections_left(pid: int, timeout_s: float = LEAVE_S_MAX) -> int:
+    """How many connections the server still has, when nobody is there any more: none, at the latest by then."""
+    until = time.monotonic() + timeout_s
+    while True:
+        found = psutil.Process(pid).net_connections(kind="tcp")
+        left = sum(it.status == psutil.CONN_ESTABLISHED for it in found)
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.2)
 
 
 def report(samples: Sequence[Sample]) -> dict[str, Any]:
