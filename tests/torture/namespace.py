@@ -19,6 +19,10 @@ from pathlib import Path
 INSIDE = "TSTREAMS_TORTURE_INSIDE"
 OURS, THEIRS = "10.77.0.1", "10.77.0.2"
 _UNSHARE = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_PROBE = """
+mount -t tmpfs tstreams-probe /mnt && ip link add ours type veth peer theirs &&
+tc qdisc add dev ours root tbf rate 64kbit burst 16kb latency 400ms
+"""
 _TOOLS = ("unshare", "nsenter", "ip", "tc", "mount")
 
 
@@ -30,7 +34,7 @@ def way_in() -> list[str] | str:
     reason = ""
     for who in ([], ["--user", "--map-root-user"]):
         found = subprocess.run(
-            ["unshare", *who, *_UNSHARE, "true"],
+            ["unshare", *who, *_UNSHARE, "sh", "-c", _PROBE],
             check=False, capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         if found.returncode == 0:
