@@ -171,8 +171,10 @@ class Activity:
         # `_send_item` for a reader that gives credit, without the call.
         self.credit = credit - peer.check_size(parts) - ITEM_OVERHEAD_BYTES
         peer.counts.items += 1
-        link.send(Item(self.key), parts)
-        link.flush()
+        item = Item(self.key)
+        if not link.send_now(item, parts):
+            link.send(item, parts)
+            link.flush()
         return True
 
     def _send_item(self, parts: Parts) -> None:

@@ -63,12 +63,12 @@ def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
 class FrameDecoder:
     """Turns the bytes of a stream into frames.
 
-    The owner reads into `buffer()` and then calls `advance(n)`, which returns the frames that are
-    complete. After a malformed or oversized frame `error` is set and nothing more is decoded; the
+    The owner reads into `room` and then calls `advance(n)`, which returns the frames that are complete. After a malformed or oversized frame `error` is set and nothing more is decoded; the
     frames before it are still returned.
 
     Invariant: `_large` is None, or holds the first `_filled` bytes of one incomplete frame of `_total`, is
-    longer than those, and then `_tail` is empty. `_tail` is shorter than one frame.
+    longer than those, and then `_tail` is empty. `_tail` is shorter than one frame. `room` is the rest of
+    `_large`, else the loop's shared buffer.
     """
 
     __slots__ = (
@@ -82,12 +82,14 @@ class FrameDecoder:
         "_total",
         "error",
         "partial",
+        "room",
     )
 
     def __init__(self, limits: Limits, buffers: Buffers) -> None:
         self._limits = limits
         self._buffers = buffers
-        self._shared = buffers.shared
+        self._shared = self.room = buffers.shared
+        """`room` is where the next bytes go."""
         self._plain_bytes_max = min(LARGE_BYTES - 1, limits.frame_bytes_max)
         self._tail = b""
         self._large: memoryview | None = None
@@ -97,13 +99,8 @@ class FrameDecoder:
         self.partial = False
         """Whether a frame has begun to arrive and is not complete."""
 
-    def buffer(self) -> memoryview:
-        """Where the next bytes go: the rest of a large frame, else the loop's shared buffer."""
-        large = self._large
-        return self._shared if large is None else large[self._filled :]
-
     def advance(self, count: int) -> list[tuple[bytes, Parts]]:
-        """Take `count` bytes that were written to `buffer()`."""
+        """Take `count` bytes that were written to `room`."""
         if self.error is not None:
             return []
         if self._large is not None:
@@ -158,12 +155,15 @@ class FrameDecoder:
     def _advance_large(self, large: memoryview, count: int) -> list[tuple[bytes, Parts]]:
         self._filled += count
         if self._filled < len(large):
+            self.room = large[self._filled :]
             return []
         if self._filled < self._total:
             self._large = whole = self._buffers.large(self._total)
             whole[: self._filled] = large
+            self.room = whole[self._filled :]
             return []
         self._large = None
+        self.room = self._shared
         self.partial = False
         frames: list[tuple[bytes, Parts]] = []
         try:
@@ -185,6 +185,7 @@ class FrameDecoder:
                 large = self._buffers.large(size)
                 large[: self._filled] = memoryview(data)[at:]
                 self._large = large
+                self.room = large[self._filled :]
                 return
         self._tail = data[at:]
 

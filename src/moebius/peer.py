@@ -189,36 +189,11 @@ class Peer:
     # From the link.
 
     def received(self, header: Header, parts: Parts) -> None:
-        """A message came."""
-        if type(header) is Call and self._ready:
-            self._on_call(header, parts)
-        elif self._ready:
-            self._on_control(header, parts)
-        else:
-            self._gate(header, parts)
-
-    def malformed(self, error: Error) -> None:
-        """What came is no message."""
-        self.reject(error)
-
-    def writable(self) -> None:
-        """The link has room again."""
-        self.lane.wake()
-
-    def lost(self, reason: str) -> None:
-        """The client is gone: whatever runs for it is cancelled."""
-        if self.gone:
+        """A message came; most are calls."""
+        if type(header) is not Call or not self._ready:
+            (self._on_control if self._ready else self._gate)(header, parts)
             return
-        self.gone = True
-        if self._authenticating is not None:
-            self._authenticating.cancel()
-        self.counts.cancelled += self.lane.cancel_all(None)
-        self._gated.clear()
-        self.server.peer_lost(self, reason)
-
-    # Calls.
-
-    def _on_call(self, call: Call, parts: Parts) -> None:
+        call = header
         self.counts.requests += 1
         command = self._commands.get(call.command)
         if command is None:
@@ -265,11 +240,35 @@ class Peer:
             self.counts.replies += 1
             self.link.send(Reply(call.id), (produced,))
         elif produced is LATER:
-            self.postpone(request)
+            if request.unanswered:  # `postpone`, without the call
+                request.postponed_bytes = size = sum(map(len, parts))
+                self.later += 1
+                self.later_bytes += size
         elif is_unfinished(produced):
             lane.adopt(command, request, call, produced, in_turn)
         else:
             self.answer(request, produced)
+
+    def malformed(self, error: Error) -> None:
+        """What came is no message."""
+        self.reject(error)
+
+    def writable(self) -> None:
+        """The link has room again."""
+        self.lane.wake()
+
+    def lost(self, reason: str) -> None:
+        """The client is gone: whatever runs for it is cancelled."""
+        if self.gone:
+            return
+        self.gone = True
+        if self._authenticating is not None:
+            self._authenticating.cancel()
+        self.counts.cancelled += self.lane.cancel_all(None)
+        self._gated.clear()
+        self.server.peer_lost(self, reason)
+
+    # The ends of calls.
 
     def postpone(self, request: Request) -> None:
         """A handler will answer later, unless it has done so already."""

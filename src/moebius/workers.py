@@ -375,7 +375,7 @@ class _Wire:
                 return header, parts
 
     def _read(self) -> None:
-        count = self._sock.recv_into(self._decoder.buffer())
+        count = self._sock.recv_into(self._decoder.room)
         if count == 0:
             raise Disconnected("the server closed the socket")
         self._frames.extend(self._decoder.advance(count))

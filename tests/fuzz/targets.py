@@ -72,7 +72,7 @@ def frames(data: bytes) -> None:
     found: list[tuple[bytes, Parts]] = []
     at = turn = 0
     while at < len(stream):
-        buffer = decoder.buffer()
+        buffer = decoder.room
         assert len(buffer) > 0
         size = min(len(buffer), cuts[turn % len(cuts)], len(stream) - at)
         buffer[:size] = stream[at : at + size]

@@ -160,9 +160,9 @@ def test_what_compresses_best_is_still_read(codec: Codec) -> None:
 def test_a_prefix_does_not_cost_a_frame() -> None:
     decoder = FrameDecoder(Limits(), Buffers(65_536))
     prefix = PREFIX.pack(16 * 2**20, 1, 1)
-    decoder.buffer()[: len(prefix)] = prefix
+    decoder.room[: len(prefix)] = prefix
     assert decoder.advance(len(prefix)) == []
-    assert len(decoder.buffer()) <= STEP_BYTES
+    assert len(decoder.room) <= STEP_BYTES
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_large_frame_grows_to_its_size(size: int, read_bytes: int) -> None:
     stream = b"".join(encode_frame(b"header", (payload, b"tail"))) * 2
     found, at = [], 0
     while at < len(stream):
-        buffer = decoder.buffer()
+        buffer = decoder.room
         count = min(len(buffer), len(stream) - at)
         buffer[:count] = stream[at : at + count]
         found += decoder.advance(count)

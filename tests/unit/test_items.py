@@ -304,7 +304,6 @@ def test_offsets_that_go_back_are_corrupt() -> None:
         (Kind.BYTES, Codec.NONE, 1, 9, bytes(8)),
         (Kind.BYTES, Codec.LZ4, 1, BODY_BYTES_MAX + 1, bytes(8)),
         (Kind.BYTES, Codec.ZSTD, 1, 8, bytes(8)),
-        (Kind.PIECE, Codec.NONE, 1, BODY_BYTES_MAX + 1, bytes(BODY_BYTES_MAX + 1)),
     ],
     ids=lambda value: value.name if isinstance(value, Kind | Codec) else "",
 )
@@ -313,6 +312,12 @@ def test_a_header_out_of_bounds(
 ) -> None:
     with pytest.raises(BadRequest, match="out of bounds"):
         check(forged(kind.value, codec.value, count, size, stored))
+
+
+def test_a_batch_larger_than_a_frame() -> None:
+    blob = forged(Kind.PIECE.value, 0, 1, BODY_BYTES_MAX + 1, bytes(BODY_BYTES_MAX + 1))
+    with pytest.raises(TooLarge, match="over the limit"):
+        check(blob)
 
 
 BODY = bytes(4) + (100_000).to_bytes(4, "little") + bytes(100_000)

@@ -25,7 +25,7 @@ def feed(target: FrameDecoder, data: bytes, cuts: list[int]) -> list[tuple[bytes
     frames: list[tuple[bytes, Parts]] = []
     at, cut = 0, iter(cuts)
     while at < len(data):
-        buffer = target.buffer()
+        buffer = target.room
         size = min(next(cut, len(data)), len(buffer), len(data) - at)
         buffer[:size] = data[at : at + size]
         frames += target.advance(size)
@@ -103,7 +103,7 @@ def test_large_parts_are_views_and_cannot_be_changed() -> None:
     frames: list[tuple[bytes, Parts]] = []
     at = 0
     while at < len(data):
-        buffer = target.buffer()
+        buffer = target.room
         size = min(len(buffer), 60_000, len(data) - at)
         buffer[:size] = data[at : at + size]
         frames += target.advance(size)

@@ -269,8 +269,9 @@ class SharedLoop:
 
     def _give_back(self, is_done: bool, keep: bool) -> None:
         with self._guard:
-            if is_done:
-                self._leave()
+            if is_done:  # `_leave`, without the call
+                self._waiting -= 1
+                self._waited_at = time.monotonic()
             if keep and not self._needed:
                 self._mode = _FREE
                 return

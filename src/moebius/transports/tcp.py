@@ -125,7 +125,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts the next bytes."""
-        return self._decoder.buffer()
+        return self._decoder.room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: hand on every message that is complete, then write all answers at once."""
@@ -240,8 +240,17 @@ class StreamLink(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
 
     def send_now(self, header: Header, parts: Parts) -> bool:
-        """Only the loop's own thread sends here; a client's end is a `DialledLink`."""
-        return False
+        """Write a message if nothing is before it. Only the loop's own thread sends here; a client's end is a
+        `DialledLink`."""
+        transport = self._transport
+        if transport is None or self._reading or self._out or self._closing or self.json:
+            return False
+        buffers = encode_frame(encode(header), parts)
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+        return True
 
     def flush(self) -> None:
         """Write what is queued, unless a read is being worked on: it leaves at the end of that."""
@@ -418,7 +427,7 @@ class DialledLink(StreamLink):
     def take_in(self) -> bool:
         """Read what has come, and hand it on. False: something has to be done that only the loop can do."""
         try:
-            count = os.readv(self._descriptor, [self._decoder.buffer()])
+            count = os.readv(self._descriptor, [self._decoder.room])
         except BlockingIOError:
             return True
         except OSError:

@@ -23,6 +23,10 @@ class StreamState:
     purged_before: int = 0
 
 
+PRODUCER = "producer"
+READER = "reader"
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A producer or a reader that holds its name. One that lost it is not kept: unknown means fenced."""

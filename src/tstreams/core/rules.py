@@ -49,7 +49,7 @@ from ..protocol import (
     SendItems,
     StreamInfo,
 )
-from .facts import Agent, OpenTransactionState, StreamState
+from .facts import PRODUCER, READER, Agent, OpenTransactionState, StreamState
 from .records import (
     AgentBegun,
     AgentEnded,
@@ -66,9 +66,6 @@ from .records import (
     StreamPurged,
 )
 from .state import State
-
-PRODUCER = "producer"
-READER = "reader"
 
 
 class Rules:
@@ -264,7 +261,9 @@ class Rules:
         return ItemsSent(*number, transaction.id, transaction.stream, transaction.partition, items)
 
     def _instant(self, now_ms: int, request: Instant, items: int) -> AnyRecord:
-        agent = self._producer(request.agent, request.partition)
+        agent = self._state.known_producer(request.agent, request.partition) or self._producer(
+            request.agent, request.partition
+        )
         if items == 0:
             raise BadRequest("an instant transaction holds at least one whole item")
         return InstantMade(

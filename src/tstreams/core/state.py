@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..errors import Error, NotFound
 from ..limits import ENDED_KEPT_MAX, SESSION_TTL_MS, STREAMS_CACHED_MAX
 from ..model import IDS_PER_MS
-from .facts import Agent, Facts, OpenTransactionState, Session, StreamState
+from .facts import PRODUCER, Agent, Facts, OpenTransactionState, Session, StreamState
 
 Owner = TypeVar("Owner", int, str)
 
@@ -111,6 +111,14 @@ class State:
         if agent is not None:  # numbers that nobody has must not fill the cache
             self._agents[agent_id] = agent
         return agent
+
+    def known_producer(self, agent_id: int, partition: int) -> Agent | None:
+        """An agent that may write to a partition, if memory has all that says so. None: look closer."""
+        agent = self._agents.get(agent_id)
+        if agent is None or agent.kind != PRODUCER:
+            return None
+        stream = self._streams.get(agent.stream)
+        return agent if stream is not None and partition < stream.partitions else None
 
     def holder(self, kind: str, stream_id: int, name: str) -> int:
         """The agent that holds a name, or 0."""

@@ -72,20 +72,23 @@ def seal(kind: Kind, codec: Codec, count: int, first: Buffer, then: Buffer = b""
 
 def check(blob: Buffer) -> int:
     """Check a batch as a server does, without decompressing it: the number of items that it completes."""
-    return _opened(blob)[2]
+    return opened(blob)[2]
 
 
 def unseal(blob: Buffer) -> tuple[Kind, int, memoryview]:
     """Check a batch as a reader does: its kind, its count, and its body."""
-    kind, codec, count, size, stored = _opened(blob)
+    kind, codec, count, size, stored = opened(blob)
     if codec == 0:
         return kind, count, stored
     return kind, count, memoryview(decompress(codec, stored, size))
 
 
-def _opened(blob: Buffer) -> tuple[Kind, Codec, int, int, memoryview]:
+def opened(blob: Buffer) -> tuple[Kind, Codec, int, int, memoryview]:
+    """Check a batch: its kind, its codec, its count, the size of its body, and that as it is stored."""
     length = len(blob) - HEADER_BYTES
-    if length < 0:
+    if not 0 <= length <= BODY_BYTES_MAX:
+        if length > 0:
+            raise TooLarge(f"a batch of {len(blob)} bytes is over the limit of {FRAME_BYTES_MAX}")
         raise Corrupt(f"an item batch of {len(blob)} bytes is shorter than its header")
     form, count, size, checksum = _HEADER.unpack_from(blob)
     stored = memoryview(blob)[HEADER_BYTES:]

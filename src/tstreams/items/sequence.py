@@ -12,8 +12,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import BadRequest, Corrupt
-from .batch import Kind, unseal
-from .codec import Buffer
+from .batch import Kind, opened
+from .codec import Buffer, decompress
 from .even import EVEN_ITEMS_MAX, even_sized
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Items(Sequence[bytes]):
     __slots__ = ("_body", "_count", "_kind")
 
     def __init__(self, blob: Buffer) -> None:
-        self._kind, self._count, self._body = unseal(blob)
+        self._kind, codec, self._count, size, self._body = opened(blob)
+        if codec != 0:
+            self._body = memoryview(decompress(codec, self._body, size))
         self._check()
 
     @classmethod

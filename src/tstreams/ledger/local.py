@@ -230,9 +230,8 @@ class LocalLog:
         current.size = end
         self._written_at_ms = now_ms
         self._groups += 1
-        if len(offsets) == 1:
-            return [position_of(ledger_id, offsets[0])]
-        return [position_of(ledger_id, offset) for offset in offsets]
+        first = position_of(ledger_id, 0)
+        return [first | offset for offset in offsets]
 
     def sync(self) -> None:
         """Make durable what `append` has left to the system, if it does that."""

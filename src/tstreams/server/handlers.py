@@ -8,9 +8,9 @@ from typing import Any
 from moebius import Request, Router, Strategy
 
 from ..core.rules import info_of
-from ..errors import BadRequest, Error, TooLarge
-from ..items import Buffer, check
-from ..limits import FRAME_BYTES_MAX, LIST_STREAMS_MAX
+from ..errors import BadRequest, Error
+from ..items import check
+from ..limits import LIST_STREAMS_MAX
 from ..protocol import (
     AlterStream,
     CancelStep,
@@ -97,7 +97,11 @@ class Handlers:
         def handle(request: Request) -> object:
             message = read(request)
             batch = request.parts[1]
-            return change(request, message, _count(batch), (batch,))
+            try:
+                items = check(batch)
+            except Error as error:
+                raise wire_error(error) from None
+            return change(request, message, items, (batch,))
 
         return handle
 
@@ -110,7 +114,10 @@ class Handlers:
             if len(batches) != len(message.brought):
                 text = f"a commit brings {len(message.brought)} batches, {len(batches)} came"
                 raise wire_error(BadRequest(text))
-            counts = [_count(batch) for batch in batches]
+            try:
+                counts = list(map(check, batches))
+            except Error as error:
+                raise wire_error(error) from None
             return shard.change(request, message, 0, batches, counts)
 
         return handle
@@ -178,13 +185,3 @@ class Handlers:
 
     def _fetch_last(self, request: Request, message: FetchLast) -> Any:
         return self._shard.reads.last(self._shard.clock(), message)
-
-
-def _count(batch: Buffer) -> int:
-    """The items of a batch that a client sent; refused if it is too large, or damaged."""
-    try:
-        if len(batch) > FRAME_BYTES_MAX:
-            raise TooLarge(f"a batch of {len(batch)} bytes is over {FRAME_BYTES_MAX}")
-        return check(batch)
-    except Error as error:
-        raise wire_error(error) from None

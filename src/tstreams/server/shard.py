@@ -31,6 +31,7 @@ from ..protocol import (
     Done,
     KeepAlive,
     OpenTransaction,
+    Reply,
     encode,
 )
 from .payloads import Payloads
@@ -55,8 +56,6 @@ need some of them, and some make room."""
 _FEW_SUBSCRIPTIONS = 8
 """Up to so many hear of something new before its writer hears that it is durable: what is sent first wakes
 its receiver, which then has the processor. Of many, the writer should not have to wait for all."""
-
-_DONE = encode(Done())
 
 _ENCODED = itemgetter(1)
 
@@ -112,7 +111,7 @@ class Shard:
         self._scheduled = False
         self._pending: list[tuple[AnyRecord, Record, Buffer | None]] = []
         self._pending_bytes = 0
-        self._answers: list[tuple[Request, bytes | Error]] = []
+        self._answers: list[tuple[Request, Reply | Error]] = []
         self._reads: list[tuple[Request, Callable[[Request], Any]]] = []
         self._settled: list[Callable[[], None]] = []
         self._touched: dict[int, Session] = {}
@@ -234,17 +233,18 @@ class Shard:
         adds = batches or type(message) in _ADDING
         if self.full is not None and adds and self._is_new(message):
             raise wire_error(Unavailable(self.full))
+        core = self.core
         try:
-            records, reply = self.core.handle(self.clock(), message, items, brought)
+            records, reply = core.handle(self.clock(), message, items, brought)
         except Error as error:
             if isinstance(error, Expired):
                 self.tick()  # who is told so must not find it open after a restart
             return self._answer(request, error)
         if records:
-            self._touched[message.session] = self.core.state.sessions[message.session]
+            self._touched[message.session] = core.state.sessions[message.session]
             for record, batch in zip_longest(records, batches):
                 self._add(record, batch)
-        return self._answer(request, encode(reply))
+        return self._answer(request, reply)
 
     def open_session(self, request: Request) -> object:
         """Begin a session."""
@@ -254,7 +254,7 @@ class Shard:
         except Error as error:
             return self._answer(request, error)
         self._add(record)
-        return self._answer(request, encode(reply))
+        return self._answer(request, reply)
 
     def keep_alive(self, request: Request, message: KeepAlive) -> object:
         """A client is still there."""
@@ -263,7 +263,7 @@ class Shard:
             self.core.keep_alive(self.clock(), message)
         except Error as error:
             return self._answer(request, error)
-        return self._answer(request, _DONE)
+        return self._answer(request, Done())
 
     def tick(self) -> None:
         """Time passes: leases and sessions run out."""
@@ -295,12 +295,12 @@ class Shard:
             self._scheduled = True
             self._schedule(self.commit)
 
-    def _answer(self, request: Request, answer: bytes | Error) -> object:
+    def _answer(self, request: Request, answer: Reply | Error) -> object:
         """Let an answer out when what came before it is durable: at once, if all is."""
         if not self._pending:
             if isinstance(answer, Error):
                 raise wire_error(answer)
-            return answer
+            return encode(answer)
         self._answers.append((request, answer))
         if self._pending_bytes > GROUP_BYTES_MAX:
             self.commit()
@@ -349,10 +349,10 @@ class Shard:
                     request.fail(refusal)
                 answers = []
         for request, answer in answers:
-            if isinstance(answer, bytes):
-                request.answer(answer)
-            else:
+            if isinstance(answer, Error):
                 request.fail(wire_error(answer))
+            else:
+                request.answer(encode(answer))
         if self.failed is None and self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
             self._wake()
         # Now, and not after the next requests have been read: their senders wait for these answers.

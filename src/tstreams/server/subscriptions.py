@@ -93,7 +93,7 @@ class Subscription:
             or partition in self._ready
             or first_id < place
             or sum(map(len, answer)) > self._bytes_max
-            or (self.agent and not self._visible.has_agent(self.agent))
+            or (self.agent and self._visible.agent(self.agent) is None)
             or not self._emit(answer)
         ):
             return False  # it gets them from the index
@@ -193,8 +193,7 @@ class Subscriptions:
                 by_partition.setdefault(key, []).append((record, batch))
         for (stream_id, partition), some in by_partition.items():
             first_id, last_id = some[0][0].transaction, some[-1][0].transaction
-            is_clear = self._visible.is_clear(stream_id, partition)
-            if len(some) > FETCH_TRANSACTIONS_MAX or not is_clear:
+            if len(some) > FETCH_TRANSACTIONS_MAX or (stream_id, partition) in self._visible.heads:
                 continue
             answer = pack_fresh(some)
             everyone = True

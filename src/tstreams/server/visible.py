@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..core.facts import StreamState
+from ..core.facts import Agent, StreamState
 from ..core.records import InstantMade
 from ..core.rules import fenced
 from ..core.shard import Shard
@@ -50,6 +50,10 @@ class Visible:
     """The visible part of a shard. To be asked only when all that the core has decided is durable."""
 
     _core: Shard
+    agent: Callable[[int], Agent | None]
+    """An agent, if it holds its name."""
+    heads: Mapping[tuple[int, int], object]
+    """The partitions, by stream, in which something is open. In others what is made is visible at once."""
 
     def __init__(self, index: Index, payloads: Payloads) -> None:
         self._index = index
@@ -58,6 +62,8 @@ class Visible:
     def follow(self, core: Shard) -> None:
         """Answer by what this core says; it is made anew when the one before has to be given up."""
         self._core = core
+        self.agent = core.state.agent
+        self.heads = core.state.heads
 
     def stirred(self) -> set[tuple[int, int]]:
         """The partitions in which something may have become visible. Whoever has told everyone clears it."""
@@ -71,13 +77,9 @@ class Visible:
         """Those of them whose session has ended."""
         return self._core.state.silent
 
-    def has_agent(self, agent_id: int) -> bool:
-        """Whether an agent holds its name."""
-        return self._core.state.agent(agent_id) is not None
-
     def check_agent(self, agent_id: int) -> None:
         """`Fenced` if an agent does not hold its name."""
-        if not self.has_agent(agent_id):
+        if self.agent(agent_id) is None:
             raise fenced(agent_id)
 
     def stream(self, stream_id: int) -> StreamState:
@@ -177,10 +179,6 @@ class Visible:
         ]
         blob = batches[0] if len(batches) == 1 else b"".join(batches)
         return chosen, (encode(Fetched(listed)), blob)
-
-    def is_clear(self, stream_id: int, partition: int) -> bool:
-        """Whether nothing is open in a partition, so that what is made there is visible at once."""
-        return (stream_id, partition) not in self._core.state.heads
 
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:

@@ -103,17 +103,17 @@ def unpack_parts(source: Source, parts: Parts) -> list[Delivery]:
     fetched = decode_reply(parts[0]) if parts else None
     if not isinstance(fetched, Fetched):
         raise Error(f"the server sent {type(fetched).__name__}, not Fetched")
+    entries = fetched.transactions
+    if len(entries) == 1 and len(parts) > 1 and sum(entries[0].sizes) == len(parts[1]):
+        return [Delivery(source, entries[0], memoryview(parts[1]))]  # most have one
     return _cut_out(source, fetched, parts)
 
 
 def _cut_out(source: Source, fetched: Fetched, parts: Parts) -> list[Delivery]:
     data = memoryview(parts[1]) if len(parts) > 1 else memoryview(b"")
-    entries = fetched.transactions
-    if len(entries) == 1 and sum(entries[0].sizes) == len(data):  # most have one
-        return [Delivery(source, entries[0], data)]
     found = []
     at = 0
-    for entry in entries:
+    for entry in fetched.transactions:
         end = at + sum(entry.sizes)
         found.append(Delivery(source, entry, data[at:end]))
         at = end

@@ -154,10 +154,15 @@ class Subscriber:
         """The next transaction, if one is here."""
         with self._lock:
             self._tend()
-            if self._run is not _RUNNING or not self._places.line:
+            places = self._places
+            if self._run is not _RUNNING or not places.line:
                 return None
-            handling = self._hand_out()
-        if self._places.line:
+            place = places.first()
+            delivery, cost = place.queue.popleft()
+            self._inflow.release(cost)
+            handling = place.at_hand = Handling(self, place, delivery)
+            self._handlings.add(handling)
+        if places.line:
             self._stir()
         return handling
 
@@ -233,14 +238,6 @@ class Subscriber:
         self._wake_all()
         if is_last:
             self._ended.end()
-
-    def _hand_out(self) -> Handling:
-        place = self._places.first()
-        delivery, cost = place.queue.popleft()
-        self._inflow.release(cost)
-        handling = place.at_hand = Handling(self, place, delivery)
-        self._handlings.add(handling)
-        return handling
 
     def _release(self, handling: Handling) -> None:
         place = handling.place
