@@ -137,7 +137,8 @@ def test_on_failure_may_stop_the_subscriber_and_may_fail(
         subscriber.stop()
         raise RuntimeError("even worse")
 
-    subscriber = ts.subscriber(clicks, on_transaction=handle, on_failure=on_failure).start()
+    subscriber = ts.subscriber(clicks, on_transaction=handle, on_failure=on_failure)
+    subscriber.start()  # not before it has its name here: callbacks begin at once
     assert subscriber.wait(30)
     assert "even worse" in caplog.text
 
