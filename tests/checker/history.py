@@ -2,7 +2,7 @@
 
 Times are microseconds of a clock that all clients share, and that never goes back; a `Clock` line says what
 the time of day was. `outcome` is `ok`, `unknown` (nobody said whether it took effect) or the code of the error
-that refused it. A `stream` is its name and its number (`clicks#3`): one that is made anew is another.
+that refused it. What begins is written down too, so that it is known if its client dies: see `begun`. A `stream` is its name and its number (`clicks#3`): one that is made anew is another.
 `agent` and `epoch` say who did it: of two agents of one name the newer has the greater epoch.
 """
 
@@ -184,22 +184,45 @@ def encode(operation: AnyOperation) -> bytes:
     return _encoder.encode(operation) + b"\n"
 
 
+def begun(number: int, operation: AnyOperation) -> bytes:
+    """A line that says that it begins. Its outcome is unknown until the line that says that it is `over`."""
+    return b"?%d %s" % (number, encode(operation))
+
+
+def over(number: int, operation: AnyOperation) -> bytes:
+    """A line that says what came of the operation that began under this number, in the same file."""
+    return b"=%d %s" % (number, encode(operation))
+
+
 def decode(line: bytes) -> AnyOperation:
     """One operation."""
     return _decoder.decode(line)
 
 
 def read(paths: Iterable[Path]) -> Iterator[AnyOperation]:
-    """All operations of some files. The last line of a client that was killed may be cut short."""
+    """All operations of some files. The last line of a client that was killed may be cut short, and what it had
+    under way has an unknown outcome."""
     for path in paths:
+        under_way: dict[bytes, AnyOperation] = {}
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
+                mark, (label, text) = line[:1], (b"", line)
+                if mark in b"?=":
+                    label, _, text = line[1:].partition(b" ")
                 try:
-                    yield _decoder.decode(line)
+                    operation: AnyOperation = _decoder.decode(text)
                 except msgspec.DecodeError as error:
                     raise BadHistory(f"{path}, line {number}: {error}") from None
+                if mark == b"?":
+                    under_way[label] = operation
+                else:
+                    under_way.pop(label, None)
+                    yield operation
+        for operation in under_way.values():
+            operation.outcome, operation.end = UNKNOWN, operation.start
+            yield operation
 
 
 def write(path: Path, operations: Iterable[AnyOperation]) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +39,9 @@ from tests.checker.history import (
     Read,
     Send,
     Stand,
+    begun,
     encode,
+    over,
 )
 from tstreams import Client, Offset
 from tstreams.errors import Error, Unavailable
@@ -64,13 +68,31 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
         self._lock = threading.Lock()
+        self._begun = 0
         now = now_us()
         self.add(Clock(now, now, wall_ms=time.time_ns() // 1_000_000))
 
     def add(self, operation: AnyOperation) -> None:
         """Write it down, so that it survives this process."""
+        self._write(encode(operation))
+
+    def begin(self, operation: AnyOperation) -> int:
+        """Write down that it begins now: if this process dies, its outcome is unknown. Its number."""
+        operation.start = now_us()
         with self._lock:
-            self._file.write(encode(operation))
+            self._begun += 1
+            number = self._begun
+        self._write(begun(number, operation))
+        return number
+
+    def end(self, number: int, operation: AnyOperation) -> None:
+        """Write down what came of it."""
+        operation.end = now_us()
+        self._write(over(number, operation))
+
+    def _write(self, line: bytes) -> None:
+        with self._lock:
+            self._file.write(line)
             self._file.flush()
 
     def close(self) -> None:
@@ -78,7 +100,7 @@ class Recorder:
 
     def during(self, operation: AnyOperation, call: Callable[[], T]) -> T:
         """Do it, and write down when, and what came of it. Errors are passed on."""
-        operation.start = now_us()
+        number = self.begin(operation)
         try:
             result = call()
         except BaseException as error:
@@ -93,8 +115,7 @@ class Recorder:
                 operation.epoch = result._rules.agent.id  # type: ignore[attr-defined]
             return result
         finally:
-            operation.end = now_us()
-            self.add(operation)
+            self.end(number, operation)
 
     # Streams.
 
@@ -176,6 +197,28 @@ class RecordedProducer:
         content = content_of(items)
         operation = Instant(0, 0, OK, self.agent, self.epoch, self.label, partition, 0, *content)
         return self.recorder.during(operation, lambda: self.producer.instant(items, partition))  # type: ignore[no-any-return]
+
+    def window(self, batches: Iterable[Sequence[bytes]], partition: int) -> None:
+        """Many instants at a time; each is over when its own answer comes. Raises the first error."""
+        futures: list[Future[int]] = []
+        for items in batches:
+            what = (self.label, partition, 0, *content_of(items))
+            operation = Instant(0, 0, UNKNOWN, self.agent, self.epoch, *what)
+            number = self.recorder.begin(operation)
+            future = self.producer.instant(items, partition, wait=False)
+            future.add_done_callback(partial(self._answered, number, operation))
+            futures.append(future)
+        wait(futures)
+        for future in futures:
+            future.result()
+
+    def _answered(self, number: int, operation: Instant, future: Future[int]) -> None:
+        error = future.exception()
+        if error is None:
+            operation.outcome, operation.id = OK, future.result()
+        else:
+            operation.outcome = outcome_of(error)
+        self.recorder.end(number, operation)
 
     def open(self, partition: int) -> RecordedTransaction:
         operation = Open(0, 0, OK, self.agent, self.epoch, self.label, partition)

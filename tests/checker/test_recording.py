@@ -6,12 +6,22 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import tstreams
 from tests.checker.check import check
-from tests.checker.history import AnyOperation, Commit, Empty, Instant, Read, read
+from tests.checker.history import (
+    OK,
+    UNKNOWN,
+    AnyOperation,
+    Commit,
+    Empty,
+    Instant,
+    Read,
+    read,
+)
 from tests.checker.recording import RecordedSubscriber, Recorder
 from tstreams.server import Node
 
@@ -85,6 +95,7 @@ class Run:
         producer = self.recorder.producer(self.ts, "a", "w")
         for _ in range(ROUNDS):
             producer.instant(self.items(), choose.randrange(2))
+            producer.window([self.items() for _ in range(3)], choose.randrange(2))
             first, second = producer.open(0), producer.open(1)
             for transaction in (first, second, first):
                 transaction.send_many(self.items())
@@ -147,6 +158,24 @@ def test_a_real_run_is_clean(history: list[AnyOperation]) -> None:
     assert counts[Commit] > ROUNDS
     assert counts[Read] > 4 * ROUNDS
     assert counts[Empty] >= 4
+
+
+def test_what_a_dead_client_had_under_way_is_unknown(tmp_path: Path) -> None:
+    """Whatever is in the file when it dies is all that it can say."""
+    recorder, path = Recorder(tmp_path / "history.jsonl"), tmp_path / "history.jsonl"
+    operation = Instant(0, 0, OK, "producer:a#1/p", 1, "a#1", 0, 0, 1, 17)
+
+    def instant() -> int:
+        (_, found) = read([path])
+        assert isinstance(found, Instant)
+        assert (found.outcome, found.digest, found.id) == (UNKNOWN, 17, 0)
+        return 5
+
+    recorder.during(operation, instant)
+    (_, found) = read([path])
+    assert isinstance(found, Instant)
+    assert (found.outcome, found.id) == (OK, 5)
+    recorder.close()
 
 
 def test_it_would_have_been_seen(history: list[AnyOperation]) -> None:

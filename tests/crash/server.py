@@ -32,7 +32,7 @@ class KilledServer:
         self.url = f"tcp://127.0.0.1:{free_port()}"
         self.kills = 0
         self.command = [sys.executable, "-m", "tstreams", "serve"]
-        self._flags = flags
+        self.flags = flags
         self._ready = (papers or data.parent) / "ready"
         self._log = ((papers or data.parent) / "server.log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,7 +41,7 @@ class KilledServer:
         """Start it; `wait` until it serves."""
         self._ready.unlink(missing_ok=True)
         command = [*self.command, "--data", str(self.data)]
-        command += ["--listen", self.url, "--ready-file", str(self._ready), *self._flags]
+        command += ["--listen", self.url, "--ready-file", str(self._ready), *self.flags]
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,

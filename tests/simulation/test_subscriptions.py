@@ -140,7 +140,7 @@ class Reader:
     def _take(self, answer: Any) -> None:
         fetched = decode_reply(answer[0])
         assert isinstance(fetched, Fetched)
-        assert sum(sum(it.sizes) for it in fetched.transactions) == len(answer[1])
+        assert sum(sum(it.sizes) for it in fetched.transactions) == sum(map(len, answer[1:]))
         for it in fetched.transactions:
             self.got[it.partition].append(it.id)
 

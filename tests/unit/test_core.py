@@ -124,6 +124,40 @@ def test_a_lease_that_runs_out_ends_the_transaction_by_itself(client: Client) ->
     client.open(producer)
 
 
+@pytest.mark.parametrize("keeps_alive", [False, True])
+def test_a_clock_that_is_set_back_makes_no_lease_longer(client: Client, keeps_alive: bool) -> None:
+    """Else a client that vanished would hold up readers until the clock is where it was."""
+    producer = client.agent()
+    client.now_ms += 4 * 3600 * 1000
+    transaction = client.open(producer, lease_ms=1000)
+    client.tick()
+    client.now_ms -= 3 * 3600 * 1000
+    client.tick()
+    if keeps_alive:
+        client.now_ms += 500
+        client.shard.keep_alive(client.now_ms, KeepAlive(client.session, 0))
+    client.now_ms += 999
+    client.tick()
+    assert client.frontier() == transaction
+    client.now_ms += 1
+    client.tick()
+    assert client.frontier() is None
+
+
+def test_a_clock_that_is_set_back_makes_no_session_live_longer(client: Client) -> None:
+    client.now_ms += 4 * 3600 * 1000
+    client.agent()
+    client.tick()
+    client.now_ms -= 3 * 3600 * 1000
+    client.tick()
+    client.now_ms += SESSION_TTL_MS - 1
+    client.tick()
+    assert client.session in client.shard.state.sessions
+    client.now_ms += 10_001
+    client.tick()
+    assert client.session not in client.shard.state.sessions
+
+
 def test_a_keepalive_extends_what_its_session_has_open(client: Client) -> None:
     producer = client.agent()
     other = Client(client.shard)

@@ -34,6 +34,7 @@ class Shard:
         self._decide = self._rules.by_type
         self._apply = self._transitions.by_type
         self._sessions_due_ms = 0
+        self._ticked_at_ms = now_ms
 
     def handle(
         self, now_ms: int, request: Change, items: int = 0, brought: Sequence[int] = ()
@@ -103,6 +104,10 @@ class Shard:
     def tick(self, now_ms: int) -> list[AnyRecord]:
         """What the passing of time changes: leases and sessions that ran out."""
         records: list[AnyRecord] = []
+        if now_ms < self._ticked_at_ms:
+            self.state.clock_went_back(now_ms)
+            self._sessions_due_ms = min(self._sessions_due_ms, now_ms + _SESSIONS_EVERY_MS)
+        self._ticked_at_ms = now_ms
         if expired := self.state.take_expired(now_ms):
             records.append(Ended(0, 0, expired, True))
             self.apply(now_ms, records[-1])
@@ -121,11 +126,16 @@ class Shard:
     def _session(self, now_ms: int, session_id: int, acked: int) -> Session:
         session = self.state.sessions.get(session_id)
         if session is None:
-            raise InvalidState("the session has ended: it was not heard of for too long")
+            raise session_ended()
         session.expires_at_ms = now_ms + SESSION_TTL_MS
         if acked > session.acked:
             _forget_replies(session, acked)
         return session
+
+
+def session_ended() -> InvalidState:
+    """The refusal of a client whose session is no more."""
+    return InvalidState("the session has ended: it was not heard of for too long")
 
 
 def _forget_replies(session: Session, acked: int) -> None:

@@ -38,6 +38,8 @@ class State:
         """Partitions in which something may have become visible. Whoever tells readers empties it."""
         self.lost: set[int] = set()
         """Agents that hold their names no more. Whoever tells their subscriptions empties it."""
+        self.silent: set[int] = set()
+        """Those of them whose session has ended: nobody has taken their names."""
         self.ended: OrderedDict[int, type[Error]] = OrderedDict()
         """Why recent transactions ended: what a late caller is told."""
         self._streams: dict[int, StreamState | None] = {}
@@ -287,6 +289,16 @@ class State:
                 if dies_at_ms < transaction.expires_at_ms:
                     transaction.expires_at_ms = dies_at_ms
                     heapq.heappush(self._leases, (dies_at_ms, transaction_id))
+
+    def clock_went_back(self, now_ms: int) -> None:
+        """What was to end at a time of the old clock ends no later than if its client had just been heard of."""
+        for transaction in self.open.values():
+            latest_ms = now_ms + transaction.lease_ms
+            transaction.expires_at_ms = min(transaction.expires_at_ms, latest_ms)
+        self._leases = [(it.expires_at_ms, it.id) for it in self.open.values()]
+        heapq.heapify(self._leases)
+        for session in self.sessions.values():
+            session.expires_at_ms = min(session.expires_at_ms, now_ms + SESSION_TTL_MS)
 
     def take_expired(self, now_ms: int) -> list[int]:
         """The open transactions whose lease has run out, in order of their ids."""

@@ -179,6 +179,7 @@ class Shard:
             self._apply(entries, end, sessions)
         self._visible.settle()
         self.core.state.lost.clear()
+        self.core.state.silent.clear()
         self.records_replayed = self.records_since_flush = replayed
 
     def _apply(
@@ -374,13 +375,14 @@ class Shard:
     def _wake(self) -> None:
         """Tell those who wait what has become visible."""
         state = self.core.state
+        if state.lost:
+            self.subscriptions.fence()
+            state.lost.clear()
+            state.silent.clear()
         if state.stirred:
             self.reads.wake(self.clock())
             self.subscriptions.wake()
             self._visible.settle()
-        if state.lost:
-            self.subscriptions.fence()
-            state.lost.clear()
 
     def _write(
         self,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import moebius
 
 from ..core.records import InstantMade
+from ..core.shard import session_ended
 from ..core.transitions import WHOLE_STREAM
 from ..errors import BadRequest, Error, TooLarge
 from ..items import Buffer
@@ -218,7 +219,10 @@ class Subscriptions:
         """Some agents hold their names no more: their subscriptions end."""
         for agent in self._visible.lost() & self._by_agent.keys():
             for subscription in list(self._by_agent[agent]):
-                subscription.try_now()
+                if agent in self._visible.silent():
+                    subscription.end(wire_error(session_ended()))
+                else:
+                    subscription.try_now()
 
     def end_all(self, error: Error | None = None) -> None:
         """End them: the server stops, or this shard did."""

@@ -86,6 +86,10 @@ class Visible:
         """The agents that hold their names no more. Whoever has told everyone clears it."""
         return self._core.state.lost
 
+    def silent(self) -> set[int]:
+        """Those of them whose session has ended."""
+        return self._core.state.silent
+
     def check_agent(self, agent_id: int) -> None:
         """`Fenced` if an agent does not hold its name."""
         if self.agent(agent_id) is None:

@@ -5,17 +5,21 @@ Makes the file SIGN when it has done a micro-batch. With `--drain` it ends when 
 
 from __future__ import annotations
 
+import re
 import time
 from argparse import ArgumentParser
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
 
 from tests.crash.spark.judge import RESULTS, SOURCE, STAGING_TTL_S
 from tstreams.spark import session
 
 FAILED = 3
-"""The exit code of one whose query failed: a worker that cannot be replaced was killed, say."""
+"""The exit code of one whose query failed: a worker that cannot be replaced was killed, say, or the server was not
+there, or could not serve, when it was started."""
+UNAVAILABLE = re.compile(r"tstreams\.errors\.(Unavailable|Timeout)\b")
 
 
 def main() -> int:
@@ -34,9 +38,23 @@ def main() -> int:
     }
     spark = session("crash", "local[2,4]", settings)
     spark.sparkContext.setLogLevel("ERROR")
+    try:
+        run(spark, given.url, given.folder, given.sign, given.drain)
+    except PySparkException as error:
+        print(error, flush=True)
+        if not isinstance(error, StreamingQueryException) and not UNAVAILABLE.search(str(error)):
+            raise
+        return FAILED
+    finally:
+        spark.stop()
+    return 0
+
+
+def run(spark: SparkSession, url: str, folder: Path, sign: Path, drain: bool) -> None:
+    """Start the query, and wait for its end."""
     rows = (
         spark.readStream.format("tstreams")
-        .option("url", given.url)
+        .option("url", url)
         .option("stream", SOURCE)
         .option("maxTransactionsPerTrigger", "2000")
         .load()
@@ -47,23 +65,16 @@ def main() -> int:
     )
     writer = (
         rows.writeStream.format("tstreams")
-        .option("url", given.url)
+        .option("url", url)
         .option("stream", RESULTS)
         .option("stagingTtl", f"{STAGING_TTL_S}s")
-        .option("checkpointLocation", str(given.folder / "checkpoint"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
     )
-    query = (writer.trigger(availableNow=True) if given.drain else writer).start()
-    try:
-        while query.isActive and query.lastProgress is None:
-            time.sleep(0.05)
-        given.sign.touch()
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        print(error, flush=True)
-        return FAILED
-    finally:
-        spark.stop()
-    return 0
+    query = (writer.trigger(availableNow=True) if drain else writer).start()
+    while query.isActive and query.lastProgress is None:
+        time.sleep(0.05)
+    sign.touch()
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

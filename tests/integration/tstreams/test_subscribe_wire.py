@@ -56,7 +56,7 @@ def take(stream: moebius.Stream, count: int) -> list[tuple[int, int, int]]:
         parts = stream.next_parts()
         reply = decode_reply(parts[0])
         assert isinstance(reply, Fetched)
-        assert sum(sum(it.sizes) for it in reply.transactions) == len(parts[1])
+        assert sum(sum(it.sizes) for it in reply.transactions) == sum(map(len, parts[1:]))
         found += [(it.partition, it.id, it.first_batch) for it in reply.transactions]
     return found
 

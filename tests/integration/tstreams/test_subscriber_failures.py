@@ -19,12 +19,27 @@ from tstreams import (
     ReadTransaction,
     Subscriber,
 )
+from tstreams.limits import SESSION_TTL_MS
 
 from .collecting import Collector
-from .conftest import Connect, eventually
+from .conftest import Clock, Connect, eventually
 from .test_subscriber import fill, got, producer
 
 __all__ = ["got", "producer"]
+
+
+def test_a_session_that_has_ended_is_no_rival(
+    ts: Client, clicks: str, producer: Producer, got: Collector, clock: Clock
+) -> None:
+    """Who is told `Fenced` leaves its name to another. Here there is none: it must be made anew."""
+    with ts.subscriber(clicks, "s1", **got.callbacks):
+        fill(producer, 4)
+        got.wait_for(4)
+        clock.advance(SESSION_TTL_MS / 1000 + 1)
+        eventually(lambda: got.failures)
+    (error,) = got.failures
+    assert type(error) is InvalidState
+    assert "the session has ended" in str(error)
 
 
 def test_an_exception_stops_its_partition_and_no_other(
@@ -122,7 +137,8 @@ def test_on_failure_may_stop_the_subscriber_and_may_fail(
         subscriber.stop()
         raise RuntimeError("even worse")
 
-    subscriber = ts.subscriber(clicks, on_transaction=handle, on_failure=on_failure).start()
+    subscriber = ts.subscriber(clicks, on_transaction=handle, on_failure=on_failure)
+    subscriber.start()  # not before it has its name here: callbacks begin at once
     assert subscriber.wait(30)
     assert "even worse" in caplog.text
 

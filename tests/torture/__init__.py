@@ -1,0 +1,1 @@
+"""Fault campaigns on real processes: `python -m tests.torture --minutes 30 --json`"""
