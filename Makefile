@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test unit lint demo show bench kafka docs fuzz coverage mutants freeze clean
+.PHONY: help setup test lint demo show bench kafka docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
