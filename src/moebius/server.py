@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import uvloop
 import zmq
 
+from . import loop_thread
 from .addresses import parse_address
 from .drive import discard, drive
 from .errors import Closed, Error, Overloaded, Stopping
@@ -207,8 +208,7 @@ class Server:
             except BaseException as error:
                 failure.append(error)
 
-        thread = threading.Thread(target=body, name="moebius-server", daemon=True)
-        thread.start()
+        thread = loop_thread.start("moebius-server", body, self.request_stop)
         started.wait()
         try:
             if not failure and self._running:

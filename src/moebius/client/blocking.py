@@ -89,7 +89,7 @@ class Client:
 
     def close(self) -> None:
         """End every request with `Closed`, and the connection. May be called again."""
-        if self._io.pid == process.pid:
+        if self._io.pid == process.pid and not self._io.ended:
             self._io.run(self._connection.close())
             self._io.remove(self._connection)
 

@@ -25,7 +25,8 @@ from typing import Any, ClassVar, TypeVar
 
 import uvloop
 
-from .. import process
+from .. import loop_thread, process
+from ..errors import Closed
 from ..transports.tcp import DialledLink
 from .connection import Connection
 
@@ -86,9 +87,9 @@ class SharedLoop:
         self._borrower: int | None = None
         """The thread that hands on messages in place of the loop's."""
         self._kick_in, self._kick_out = os.pipe()
-        thread = threading.Thread(target=self.loop.run_forever, name="moebius-client", daemon=True)
-        thread.start()
-        self._ident = thread.ident
+        self.ended = False
+        """Whether the interpreter ends: nothing comes any more."""
+        self._ident = loop_thread.start("moebius-client", self.loop.run_forever, self._end).ident
 
     @classmethod
     def get(cls) -> SharedLoop:
@@ -129,6 +130,8 @@ class SharedLoop:
 
     def check_caller(self) -> None:
         """Refuse to wait on the thread that all waiting depends on."""
+        if self.ended:
+            raise Closed("the interpreter is about to end: close clients before that")
         if threading.get_ident() in (self._ident, self._borrower):
             raise RuntimeError(
                 "a blocking call inside on_push, on_state or a future's callback would never return: "
@@ -150,6 +153,11 @@ class SharedLoop:
             if not self._kicked:
                 self._kicked = True
                 os.write(self._kick_out, b"!")
+
+    def _end(self) -> None:
+        """The interpreter ends."""
+        self.ended = True
+        self.post(self.loop.stop)
 
     # Waiting.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvloop
 
-from moebius import Limits, Request, Router, Server
+from moebius import Limits, Request, Router, Server, loop_thread
 from moebius.transports.link import Credentials
 
 from ..config import Config
@@ -138,8 +138,7 @@ class Node:
                 failure.append(error)
                 started.set()
 
-        thread = threading.Thread(target=body, name="tstreams-node", daemon=True)
-        thread.start()
+        thread = loop_thread.start("tstreams-node", body, self.request_stop)
         started.wait()
         try:
             if not failure:
