@@ -183,9 +183,9 @@ class Subscriptions:
             _discard(self._by_stream, request.stream, subscription)
             _discard(self._by_agent, request.agent, subscription)
 
-    def push(self, made: list[tuple[InstantMade, Buffer]]) -> None:
+    def push(self, made: list[tuple[InstantMade, Buffer]]) -> bool:
         """These are durable, and all that has happened since everyone was told: send them to those who have
-        all that was visible before, without the index, which does not have them yet."""
+        all that was visible before, without the index, which does not have them yet. Whether there are any."""
         by_partition: dict[tuple[int, int], list[tuple[InstantMade, Buffer]]] = {}
         for record, batch in made:
             if record.stream in self._by_stream:
@@ -201,6 +201,7 @@ class Subscriptions:
                 everyone &= subscription.push(partition, first_id, last_id, answer)
             if everyone:
                 self._told.add((stream_id, partition))
+        return bool(by_partition)
 
     def wake(self) -> None:
         """Something may have become visible, and reading is allowed now."""
