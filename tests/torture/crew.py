@@ -104,7 +104,8 @@ class Post:
             self.start()
 
     def _check(self, process: subprocess.Popen[bytes]) -> None:
-        if process.returncode == FENCED and self.fenced < self.twins:
+        # One whose session had ended when it woke up may take the name back, and is fenced then itself.
+        if process.returncode == FENCED and self.fenced < 2 * self.twins:
             self.fenced += 1
             return
         why = "was fenced, and nobody has its name" if process.returncode == FENCED else "ended"
