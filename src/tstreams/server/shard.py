@@ -62,7 +62,7 @@ _ENCODED = itemgetter(1)
 
 _yield_processor = getattr(os, "sched_yield", lambda: None)
 """Who was just sent something often waits for this very processor, where its data is. After a sync it would get it
-only at the end of the turn: a quarter of the time between a write and a callback. Nobody waits: it costs nothing."""
+only at the end of the turn: a fifth of the time between a write and a callback. Nobody waits: it costs nothing."""
 
 _INDEX_BYTES_PER_RECORD = 150
 _FLUSH_BYTES_MIN = 256 * KIB
