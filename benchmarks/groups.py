@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from .report import grouped
@@ -123,7 +124,7 @@ def _latency(data: Data) -> Iterator[Group]:
 
     for percent in ("p50", "p99"):
         figure = f"{percent}_us"
-        found = _by_workload(data, data["results"], workload, lambda it, of=figure: it[of])  # type: ignore[misc]
+        found = _by_workload(data, data["results"], workload, itemgetter(figure))
         for name, entries in found.items():
             yield Group("latency", name, f"{percent}, µs", True, entries)
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import uvloop
@@ -68,7 +69,7 @@ class Connection:
             name = f"writer-{self.number}"
             producers[stream] = await self.client.producer(stream_name(stream), name=name)
 
-        await all_of([lambda it=stream: make(it) for stream in streams])  # type: ignore[misc]
+        await all_of([partial(make, stream) for stream in streams])
         targets = [(producers[it // load.partitions], it % load.partitions) for it in mine]
         self.first = targets[0]
         self._targets = itertools.cycle(targets)
@@ -108,7 +109,7 @@ class Place:
                 await client.create_stream(stream_name(number), partitions=partitions, ttl="1d")
 
             names = range(self._load.streams)
-            await all_of([lambda it=number: create(it) for number in names])  # type: ignore[misc]
+            await all_of([partial(create, number) for number in names])
 
     async def connect(self) -> None:
         """This process' share of the connections, with their producers."""
@@ -120,7 +121,7 @@ class Place:
             await connection.aim(self._load)
 
         mine = range(self._process, self._load.connections, PROCESSES)
-        await all_of([lambda it=number: connect(it) for number in mine])  # type: ignore[misc]
+        await all_of([partial(connect, number) for number in mine])
 
     async def hold(self) -> None:
         """Open transactions and leave them open; one process does it for all."""

@@ -170,8 +170,8 @@ class Activity:
             return False
         # `_send_item` for a reader that gives credit, without the call.
         size = sum(map(len, parts))
-        if size > peer.response_bytes_max or len(parts) > 2:
-            peer.check_size(parts)
+        if size > peer.response_bytes_max or len(parts) > peer.limits.parts_max:
+            peer.check_size(parts)  # which refuses it
         self.credit = credit - size - ITEM_OVERHEAD_BYTES
         peer.counts.items += 1
         item = Item(self.key)

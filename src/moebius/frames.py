@@ -63,8 +63,9 @@ def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
 class FrameDecoder:
     """Turns the bytes of a stream into frames.
 
-    The owner reads into `room` and then calls `advance(n)`, which returns the frames that are complete. After a malformed or oversized frame `error` is set and nothing more is decoded; the
-    frames before it are still returned.
+    The owner reads into `room` and then calls `advance(n)`, which returns the frames that are complete.
+    After a malformed or oversized frame `error` is set and nothing more is decoded; the frames before it
+    are still returned.
 
     Invariant: `_large` is None, or holds the first `_filled` bytes of one incomplete frame of `_total`, is
     longer than those, and then `_tail` is empty. `_tail` is shorter than one frame. `room` is the rest of
@@ -88,8 +89,9 @@ class FrameDecoder:
     def __init__(self, limits: Limits, buffers: Buffers) -> None:
         self._limits = limits
         self._buffers = buffers
-        self._shared = self.room = buffers.shared
-        """`room` is where the next bytes go."""
+        self._shared = buffers.shared
+        self.room = self._shared
+        """Where the next bytes go."""
         self._plain_bytes_max = min(LARGE_BYTES - 1, limits.frame_bytes_max)
         self._tail = b""
         self._large: memoryview | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from tstreams.core.facts import Agent, OpenTransactionState, Session, StreamState
 from tstreams.core.records import AnyRecord
 from tstreams.core.shard import Shard
+from tstreams.errors import Error
 from tstreams.protocol import (
     AgentOpened,
     CreateStream,
@@ -93,3 +94,13 @@ class Client:
 
     def tick(self) -> None:
         self.log += self.shard.tick(self.now_ms)
+
+
+def stream_id(client: Client) -> int:
+    """The number of the stream that tests use."""
+    return client.shard.state.stream_named("clicks").id
+
+
+def ended(client: Client) -> dict[int, type[Error]]:
+    """Why transactions have ended."""
+    return dict(client.shard.state.ended)

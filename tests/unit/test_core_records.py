@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core_client import Client
+from tests.unit.core_client import Client, ended, stream_id
 from tstreams.core.facts import OpenTransactionState
 from tstreams.core.records import (
     Committed,
@@ -20,7 +20,7 @@ from tstreams.core.records import (
     StreamAltered,
 )
 from tstreams.core.transitions import WHOLE_STREAM
-from tstreams.errors import Error, Expired, Fenced, InvalidState
+from tstreams.errors import Expired, Fenced, InvalidState
 from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
     AlterStream,
@@ -45,14 +45,6 @@ def client() -> Client:
     client = Client()
     client.ask(CreateStream, "clicks", 2, LONG_MS)
     return client
-
-
-def stream_id(client: Client) -> int:
-    return client.shard.state.stream_named("clicks").id
-
-
-def ended(client: Client) -> dict[int, type[Error]]:
-    return dict(client.shard.state.ended)
 
 
 # Transactions.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core_client import Client, NoFacts
+from tests.unit.core_client import Client, NoFacts, ended, stream_id
 from tstreams.core.records import (
     Committed,
     Ended,
@@ -18,7 +18,7 @@ from tstreams.core.records import (
     SessionsEnded,
 )
 from tstreams.core.shard import Shard
-from tstreams.errors import BadRequest, Error, Expired, Fenced
+from tstreams.errors import BadRequest, Expired, Fenced
 from tstreams.limits import LEASE_MS_MAX, SESSION_TTL_MS
 from tstreams.protocol import (
     AlterStream,
@@ -48,14 +48,6 @@ def client() -> Client:
     client = Client()
     client.ask(CreateStream, "clicks", 2, LONG_MS)
     return client
-
-
-def stream_id(client: Client) -> int:
-    return client.shard.state.stream_named("clicks").id
-
-
-def ended(client: Client) -> dict[int, type[Error]]:
-    return dict(client.shard.state.ended)
 
 
 # How they end.

@@ -54,7 +54,8 @@ class Link(Protocol):
         """Queue a message; messages of one wake-up leave together. Ignored once the link is gone."""
 
     def send_now(self, header: Header, parts: Parts) -> bool:
-        """From any thread: send a message if nothing is before it. False: nothing was sent."""
+        """Send a message at once, if nothing is before it. False: nothing was sent. A client's end takes it
+        from any thread."""
 
     def flush(self) -> None:
         """Let what is queued go now, and not at the end of the loop's turn."""

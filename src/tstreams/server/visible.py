@@ -32,7 +32,8 @@ _SHARE_BYTES_MIN = 64 * KIB
 
 _PARTS_MAX = 60
 _PART_BYTES_MIN = 16 * KIB
-"""Up to so many transactions that are so large, of one batch each, go as parts of their own."""
+"""Up to so many transactions that are so large, of one batch each, go as parts of their own: a frame has 64 parts
+at most."""
 
 
 @dataclass(slots=True)

@@ -329,6 +329,20 @@ def test_nothing_is_emitted_without_room(serve: Serve, connect: Connect, address
         assert next(stream) == b"there is room again"
 
 
+def test_nothing_is_emitted_in_more_parts_than_are_allowed(
+    serve: Serve, connect: Connect, address: str
+) -> None:
+    board = Board()
+    board.router.command("pair")(lambda _: b"%d" % board.readers[0].emit((b"one", b"two")))
+    client = connect(serve(board.router, address, limits=Limits(parts_max=1)))
+    with client.stream("watch", strategy=Strategy.PARALLEL) as stream:
+        assert next(stream) == b"begun"
+        with pytest.raises(TooLarge, match="2 parts"):
+            client.call("pair")
+        assert client.call("post", b"one part") == b"1 of 1"
+        assert next(stream) == b"one part"
+
+
 def test_nothing_is_emitted_after_the_end(serve: Serve, connect: Connect, address: str) -> None:
     kept: list[Request] = []
     router = Router()
