@@ -380,3 +380,5 @@ def test_large_transactions_come_as_parts_of_their_own() -> None:
     for wrong in ((head, *batches[::-1]), (head, *batches[:2]), (head, *batches, b"more")):
         with pytest.raises(Corrupt, match="says that it has"):
             unpack_parts(source, wrong)
+    with pytest.raises(Corrupt, match="says that it has"):
+        unpack_parts(source, (encode(Fetched(entries[:1])), batches[0], b"more"))

@@ -104,7 +104,7 @@ def unpack_parts(source: Source, parts: Parts) -> list[Delivery]:
     if not isinstance(fetched, Fetched):
         raise Error(f"the server sent {type(fetched).__name__}, not Fetched")
     entries = fetched.transactions
-    if len(entries) == 1 and len(parts) > 1 and sum(entries[0].sizes) == len(parts[1]):
+    if len(entries) == 1 and len(parts) == 2 and sum(entries[0].sizes) == len(parts[1]):
         return [Delivery(source, entries[0], memoryview(parts[1]))]  # most have one
     return _cut_out(source, fetched, parts)
 
