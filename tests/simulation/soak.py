@@ -96,6 +96,8 @@ class _Soak:
         )
 
     def run(self) -> Report:
+        if self._path is not None:  # now, and not when hours have gone by
+            self._path.parent.mkdir(parents=True, exist_ok=True)
         with _signals(self._signal):
             try:
                 for _ in range(self._assignment.workers):

@@ -59,7 +59,8 @@ def test_what_it_reports_is_what_happens_in_its_seeds(apart: Apart, tmp_path: Pa
 
 
 def test_a_seed_that_goes_wrong_is_told_and_the_others_go_on(apart: Apart, tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
+    folder = tmp_path / "build" / "soaks"  # is made
+    path = folder / "report.json"
     assignment = Assignment(count=3, workers=1, mistake="no-epoch-check", shrinking_runs=25)
     said = apart(soaked, assignment, path)
     found = reports.load(path)
@@ -67,9 +68,9 @@ def test_a_seed_that_goes_wrong_is_told_and_the_others_go_on(apart: Apart, tmp_p
     failure = found.failures[0]
     assert "fenced-acknowledged" in failure.kinds
     assert failure.story in said
-    plan = load(tmp_path / f"report-seed-{failure.seed}.json")
+    plan = load(folder / f"report-seed-{failure.seed}.json")
     assert len(plan.deeds) < 120
-    assert (tmp_path / f"report-seed-{failure.seed}.txt").read_text() == failure.story + "\n"
+    assert (folder / f"report-seed-{failure.seed}.txt").read_text() == failure.story + "\n"
     page = reports.render(found)
     assert f"### Seed {failure.seed}: " in page
     assert failure.story in page
