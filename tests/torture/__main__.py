@@ -15,14 +15,18 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine_facts
+from tests.simulation.report import commit
 from tests.simulation.system.mistakes import names
 from tests.torture import shim
 from tests.torture.campaign import Settings, run
 from tests.torture.faults import KINDS
 from tests.torture.namespace import INSIDE, run_inside, way_in
+from tests.torture.page import render
 
 SPARK_MINUTES_MIN = 5.0
 """From here on a query on Spark takes part, if nobody says otherwise: its start alone takes a while."""
@@ -52,6 +56,9 @@ def make_parser() -> ArgumentParser:
         help="let the server make one of the mistakes of the simulation: it must be found",
     )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="a new folder, for all that the run leaves")
+    parser.add_argument(
+        "--render", metavar="FILE", type=Path, help="print such a JSON object as Markdown"
+    )
     return parser
 
 
@@ -96,6 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     given = make_parser().parse_args(words)
+    if given.render is not None:
+        print(render(json.loads(given.render.read_text())), end="")
+        return 0
     if given.seed is None:
         given.seed = random.SystemRandom().randrange(10**6)
         words += ["--seed", str(given.seed)]
@@ -108,12 +118,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return run_inside(way, words, folder)
         barrier = way
     settings = settings_of(given, barrier)
+    origin = {
+        "commit": commit(),
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+        "arguments": words,
+        "machine": machine_facts(),
+    }
     if given.keep is not None:
         given.keep.mkdir(parents=True)
         report = run(settings, given.keep)
     else:
         with tempfile.TemporaryDirectory(prefix="tstreams-torture-") as folder:
             report = run(settings, Path(folder))
+    report |= origin
     print(json.dumps(report) if given.json else table(report))
     return 1 if report["findings"] else 0
 

@@ -20,6 +20,7 @@ from tests.checker.history import OK, Instant, Read, read, write
 from tests.integration.tstreams.conftest import eventually
 from tests.torture.failpoints import PLACES, POINTS
 from tests.torture.faults import KINDS
+from tests.torture.page import render
 from tests.torture.plan import FIRST_POINTS, Plan
 from tests.torture.proxy import Proxy, Way
 from tests.torture.resources import Sample, report
@@ -91,6 +92,10 @@ def test_a_server_that_makes_a_mistake_is_noticed() -> None:
     code, found, said = torture("--minutes", "0.1", *mistake)
     assert code == 1, said
     assert {it.partition(":")[0] for it in found["findings"]} & set(FINDINGS), found["findings"]
+    page = render(found)
+    assert f"- {found['findings'][0]}\n" in page
+    assert f"| `kill-server` | {found['faults']['kill-server']:,} |" in page
+    assert found["commit"] in page
 
 
 # The parts.
