@@ -144,6 +144,20 @@ def test_a_clock_that_is_set_back_makes_no_lease_longer(client: Client, keeps_al
     assert client.frontier() is None
 
 
+def test_leases_end_in_their_order_after_the_clock_was_set_back(client: Client) -> None:
+    producer = client.agent()
+    client.now_ms += 4 * 3600 * 1000
+    transactions = [client.open(producer, lease_ms=lease_ms) for lease_ms in (9000, 5000, 1000)]
+    client.tick()
+    client.now_ms -= 3 * 3600 * 1000
+    client.tick()
+    for _ in range(3):
+        client.now_ms += 1000 if len(transactions) == 3 else 4000
+        client.tick()
+        transactions.pop()
+        assert list(client.shard.state.open) == transactions
+
+
 def test_a_clock_that_is_set_back_makes_no_session_live_longer(client: Client) -> None:
     client.now_ms += 4 * 3600 * 1000
     client.agent()

@@ -141,6 +141,20 @@ def test_answers_are_dropped_up_to_what_was_acknowledged(client: Client) -> None
     assert list(session.replies) == [1001]
 
 
+@pytest.mark.parametrize("acked", [0, 1, 2, 3])
+def test_a_request_acknowledges_as_many_answers_as_it_says(client: Client, acked: int) -> None:
+    """And its session lives on with it."""
+    client.create("two")
+    client.create("three")
+    client.now_ms += 1000
+    request = CreateStream(client.session, 4, acked, "four", 1, LONG_MS)
+    client.shard.handle(client.now_ms, request)
+    session = client.shard.state.sessions[client.session]
+    assert session.acked == acked
+    assert list(session.replies) == list(range(acked + 1, 5))
+    assert session.expires_at_ms == client.now_ms + SESSION_TTL_MS
+
+
 def test_a_replay_knows_the_answers_of_before(client: Client) -> None:
     client.agent("r", kind="reader")
     producer = client.agent()
