@@ -153,6 +153,10 @@ def test_a_request_acknowledges_as_many_answers_as_it_says(client: Client, acked
     assert session.acked == acked
     assert list(session.replies) == list(range(acked + 1, 5))
     assert session.expires_at_ms == client.now_ms + SESSION_TTL_MS
+    for older in range(acked):  # one that was sent before it takes nothing back
+        late = CreateStream(client.session, 5 + older, older, f"late {older}", 1, LONG_MS)
+        client.shard.handle(client.now_ms, late)
+        assert session.acked == acked
 
 
 def test_a_replay_knows_the_answers_of_before(client: Client) -> None:
