@@ -101,6 +101,11 @@ def test_what_comes_without_items_has_none(client: Client) -> None:
         client.shard.handle(client.now_ms, request)
 
 
+def test_a_reader_does_not_write(client: Client) -> None:
+    with pytest.raises(BadRequest, match="'r' is a reader, and does not write"):
+        client.ask(Instant, client.agent("r", kind="reader"), 0, items=1)
+
+
 def test_silent_sessions_are_looked_for_every_ten_seconds(client: Client) -> None:
     begun_ms = client.now_ms
     client.now_ms += SESSION_TTL_MS - 1
