@@ -391,13 +391,15 @@ class Subscribe(Message, frozen=True):
     stream's credit says how much may be under way. In each partition transactions come in the order of
     their ids, without a gap, from the `Want` on. Of a transaction that does not fit its first batches
     come; whoever wants the others fetches them. `agent`: the reader that this is for, if it has a name;
-    the stream ends with `fenced` when it does not hold it any more.
+    the stream ends with `fenced` when it does not hold it any more, or, if it has lost it with its `session`,
+    with the same error as all else that is asked for in that session.
     """
 
     stream: Id
     wants: list[Want]
     bytes_max: Count
     agent: Id = 0
+    session: Id = 0
 
 
 class FetchedTransaction(Message, frozen=True):

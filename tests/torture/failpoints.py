@@ -54,7 +54,7 @@ PLACES = (
     Place("index-apply", Index, "apply"),
     Place("index-write", Store, "write"),
     Place("wake", Shard, "_wake"),
-    Place("push", Shard, "_push"),
+    Place("push", Shard, "_push", SELDOM),
     Place("expire", Core, "tick"),
     Place("sweep", Sweeper, "sweep", SELDOM),
     Place("compact", Shard, "move", SELDOM),

@@ -66,7 +66,7 @@ def test_what_a_silent_session_had_ends_with_it(client: Client) -> None:
     client.tick()
     assert client.log[-1] == SessionsEnded(0, 0, [client.session], [producer, reader], left)
     assert list(state.sessions) == [other.session]
-    assert state.lost == state.silent == {producer, reader}
+    assert state.lost == {producer, reader}
     assert ended(client) == dict.fromkeys(left, Expired)
     assert client.frontier(0) is client.frontier(1) is None
     with pytest.raises(Fenced, match="does not hold its name"):
@@ -127,7 +127,6 @@ def test_whoever_loses_a_name_is_told(client: Client) -> None:
     assert state.lost == {closed}
     newer = Client(client.shard).agent("p2")
     assert state.lost == {closed, fenced}
-    assert state.silent == set()  # they were closed, or have a rival
     assert state.sessions[client.session].agents == set()
     assert state.holder("producer", stream_id(client), "p2") == newer
 

@@ -38,8 +38,6 @@ class State:
         """Partitions in which something may have become visible. Whoever tells readers empties it."""
         self.lost: set[int] = set()
         """Agents that hold their names no more. Whoever tells their subscriptions empties it."""
-        self.silent: set[int] = set()
-        """Those of them whose session has ended: nobody has taken their names."""
         self.ended: OrderedDict[int, type[Error]] = OrderedDict()
         """Why recent transactions ended: what a late caller is told."""
         self._streams: dict[int, StreamState | None] = {}

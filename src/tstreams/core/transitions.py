@@ -67,7 +67,6 @@ class Transitions:
         self._release(record.expired, Expired)
         for agent in record.agents:
             self._state.forget_agent(agent)
-        self._state.silent.update(record.agents)
         for session in record.sessions:
             del self._state.sessions[session]
 

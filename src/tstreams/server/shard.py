@@ -184,7 +184,6 @@ class Shard:
             self._apply(entries, end, sessions)
         self._visible.settle()
         self.core.state.lost.clear()
-        self.core.state.silent.clear()
         self.records_replayed = self.records_since_flush = replayed
 
     def _apply(
@@ -383,7 +382,6 @@ class Shard:
         if state.lost:
             self.subscriptions.fence()
             state.lost.clear()
-            state.silent.clear()
         if state.stirred:
             self.reads.wake(self.clock())
             self.subscriptions.wake()
@@ -447,6 +445,7 @@ class Shard:
         self.failed = f"shard {self.number} has stopped: {error.message}"
         log.critical(self.failed, extra={"tstreams": {"shard": self.number}})
         self.end_waits(Unavailable(self.failed))
+        self._settled.clear()  # of subscriptions, which have ended
         return Unavailable(self.failed)
 
     def can_flush(self) -> bool:

@@ -10,7 +10,6 @@ from typing import TypeAlias
 import moebius
 
 from ..core.records import InstantMade
-from ..core.shard import session_ended
 from ..core.transitions import WHOLE_STREAM
 from ..errors import BadRequest, Error, TooLarge
 from ..items import Buffer
@@ -50,6 +49,7 @@ class Subscription:
         self._bytes_max = min(request.bytes_max, FETCH_BYTES_MAX)
         self.stream = request.stream
         self.agent = request.agent
+        self._session = request.session
         self._places = {it.partition: it.from_id for it in request.wants}
         self._ready: OrderedDict[int, None] = OrderedDict.fromkeys(self._places)
         self._waiter: asyncio.Future[Answer] | None = None
@@ -114,7 +114,7 @@ class Subscription:
         sent = False
         try:
             if self.agent:
-                self._visible.check_agent(self.agent)
+                self._visible.check_agent(self.agent, self._session)
             while self._ready:
                 found = self._collect()
                 if found:
@@ -158,6 +158,8 @@ class Subscriptions:
         self._told: set[tuple[int, int]] = set()
         """Partitions of which everyone has all that is new."""
         self.count = 0
+        self._over: BaseException | None = None
+        """Why there are none any more."""
 
     async def serve(
         self,
@@ -166,6 +168,8 @@ class Subscriptions:
         when_settled: Callable[[Callable[[], None]], None],
     ) -> AsyncIterator[Answer]:
         """The answers to a subscription, for ever; those that `emit` has sent are not among them."""
+        if self._over is not None:  # since it was asked for
+            raise self._over
         if self.count >= SUBSCRIPTIONS_MAX:
             raise wire_error(TooLarge(f"there are {SUBSCRIPTIONS_MAX} subscriptions already"))
         try:
@@ -220,14 +224,12 @@ class Subscriptions:
         """Some agents hold their names no more: their subscriptions end."""
         for agent in self._visible.lost() & self._by_agent.keys():
             for subscription in list(self._by_agent[agent]):
-                if agent in self._visible.silent():
-                    subscription.end(wire_error(session_ended()))
-                else:
-                    subscription.try_now()
+                subscription.try_now()
 
     def end_all(self, error: Error | None = None) -> None:
-        """End them: the server stops, or this shard did."""
+        """End them: the server stops, or this shard did. After a recovery others take their place."""
         failure = moebius.Stopping("the server is stopping") if error is None else wire_error(error)
+        self._over = failure
         for subscriptions in self._by_stream.values():
             for subscription in subscriptions:
                 subscription.end(failure)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..core.facts import Agent, StreamState
 from ..core.records import InstantMade
 from ..core.rules import fenced
-from ..core.shard import Shard
+from ..core.shard import Shard, session_ended
 from ..errors import BadRequest, Corrupt
 from ..index import Index, floor_of
 from ..index.keys import ONE_BATCH, unpack_transaction
@@ -87,13 +87,11 @@ class Visible:
         """The agents that hold their names no more. Whoever has told everyone clears it."""
         return self._core.state.lost
 
-    def silent(self) -> set[int]:
-        """Those of them whose session has ended."""
-        return self._core.state.silent
-
-    def check_agent(self, agent_id: int) -> None:
-        """`Fenced` if an agent does not hold its name."""
+    def check_agent(self, agent_id: int, session_id: int) -> None:
+        """`Fenced` if an agent does not hold its name, unless it has lost it with its session."""
         if self.agent(agent_id) is None:
+            if session_id and session_id not in self._core.state.sessions:
+                raise session_ended()
             raise fenced(agent_id)
 
     def stream(self, stream_id: int) -> StreamState:

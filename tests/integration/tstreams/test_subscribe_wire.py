@@ -10,7 +10,9 @@ import pytest
 
 import moebius
 import tstreams
+from tests.integration.tstreams.conftest import Clock, eventually
 from tstreams.index import IndexFailed
+from tstreams.limits import SESSION_TTL_MS
 from tstreams.protocol import Fetched, GetStream, StreamInfo, Subscribe, Want, decode_reply, encode
 from tstreams.server import Node
 from tstreams.server.shard import Shard
@@ -42,10 +44,12 @@ def subscribe(
     *,
     window_bytes: int = 1 << 20,
     agent: int = 0,
+    session: int = 0,
 ) -> moebius.Stream:
     info = decode_reply(wire.call("0:GetStream", encode(GetStream(name))))
     assert isinstance(info, StreamInfo)
-    request = Subscribe(info.id, [Want(it, 0) for it in range(partitions)], 64 * 1024, agent)
+    wants = [Want(it, 0) for it in range(partitions)]
+    request = Subscribe(info.id, wants, 64 * 1024, agent, session)
     return wire.stream("0:Subscribe", encode(request), window_bytes=window_bytes)
 
 
@@ -172,6 +176,55 @@ def test_a_shard_that_stops_ends_also_the_subscription_of_a_slow_reader(tmp_path
             shard.close()
 
     asyncio.run(read())
+
+
+def test_a_subscription_that_begins_when_the_shard_has_stopped_ends(tmp_path: Path) -> None:
+    """It was asked for before, and its turn came after: nobody would know of it after the recovery."""
+    with tstreams.embedded(tmp_path) as ts:
+        ts.create_stream("s")
+
+    async def read() -> None:
+        shard = Shard(0, LocalStorage(tmp_path / "shard-0"))
+        try:
+            number = shard.core.state.stream_named("s").id
+            request = Subscribe(number, [Want(0, 0)], 64 * 1024)
+            early, late = (
+                shard.subscriptions.serve(request, lambda _: False, shard.when_settled)
+                for _ in range(2)
+            )
+            shard.fail(IndexFailed("there is no room for the index"))
+            with pytest.raises(moebius.Error, match="no room for the index"):
+                await asyncio.wait_for(anext(early), 10)
+            shard.reopen()
+            with pytest.raises(moebius.Error, match="no room for the index"):
+                await asyncio.wait_for(anext(late), 10)
+            again = shard.subscriptions.serve(request, lambda _: False, shard.when_settled)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(again), 0.1)
+        finally:
+            shard.close()
+
+    asyncio.run(read())
+
+
+def test_a_session_that_has_ended_is_told_so_when_it_subscribes(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """It was away while its session ended: nobody has taken the name of its reader."""
+    with (
+        Node(tmp_path, ["tcp://127.0.0.1:0"], clock=clock).in_thread() as node,
+        tstreams.connect(node.addresses[0]) as ts,
+        moebius.connect(node.addresses[0]) as wire,
+    ):
+        ts.create_stream("s")
+        reader = ts.consumer("s", "c1")._rules.agent
+        assert node.shards[0].core.state.sessions
+        clock.advance(SESSION_TTL_MS / 1000 + 11)
+        eventually(lambda: not node.shards[0].core.state.sessions)
+        with subscribe(wire, "s", 1, agent=reader.id, session=reader.session.id) as stream:
+            with pytest.raises(moebius.Error, match="the session has ended") as caught:
+                stream.next_parts()
+            assert caught.value.code == "invalid_state"
 
 
 def test_what_does_not_fit_beside_another_partition_comes_next(

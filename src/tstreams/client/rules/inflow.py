@@ -86,7 +86,10 @@ class Inflow:
         """Ask for all that comes, in place of what was asked for before."""
         self.cancel()
         link = self._source.link
-        message = Subscribe(self._source.stream_id, wants, SUBSCRIBER_ANSWER_BYTES, self._agent.id)
+        agent = self._agent
+        message = Subscribe(
+            self._source.stream_id, wants, SUBSCRIBER_ANSWER_BYTES, agent.id, agent.session.id
+        )
         self._owed = 0
         feed = Feed(self._on_event)
         credit = max(1, SUBSCRIBER_WINDOW_BYTES - self.held)
