@@ -30,7 +30,7 @@ _CHUNK_BYTES = 48
 _RECEIVE_BYTES = 256 * 1024
 
 DECLARE_PUBLISHER, PUBLISH, CONFIRM, PUBLISH_ERROR, DELETE_PUBLISHER = 1, 2, 3, 4, 6
-SUBSCRIBE, DELIVER, CREDIT = 7, 8, 9
+SUBSCRIBE, DELIVER, CREDIT, UNSUBSCRIBE = 7, 8, 9, 12
 CREATE, DELETE, METADATA_UPDATE = 13, 14, 16
 PEER_PROPERTIES, SASL_HANDSHAKE, SASL_AUTHENTICATE, TUNE, OPEN, CLOSE, HEARTBEAT = range(17, 24)
 _PUBLISHER, _SUBSCRIPTION = 1, 1
@@ -113,6 +113,10 @@ class StreamConnection:
         """From the first message on."""
         start = bytes([_SUBSCRIPTION]) + text(stream) + _FROM_FIRST
         self._ask(SUBSCRIBE, start + struct.pack(">HI", _CREDITS, 0))
+
+    def unsubscribe(self) -> None:
+        """Nothing more comes."""
+        self._ask(UNSUBSCRIBE, bytes([_SUBSCRIPTION]))
 
     def receive(self, take: Callable[[bytes], object]) -> None:
         """Call with each message of the next chunk."""

@@ -108,12 +108,20 @@ def test_pipeline(tmp_path: Path) -> None:
 
 
 def test_latency(tmp_path: Path) -> None:
-    result = run_benchmark("latency", "--dir", str(tmp_path))
+    slow = ("kafka", "kafka-nofsync", "rabbitmq-streams")
+    words = [word for name in slow for word in ("--without", name)]
+    result = run_benchmark("latency", *words, "--dir", str(tmp_path))
+    assert set(slow) <= set(result["missing"])
     peers = {
         "p50_vs_redis_fsync": "redis",
         "p50_vs_redis_nofsync": "redis-nofsync",
         "p50_vs_jetstream_fsync": "jetstream",
         "p50_vs_jetstream_nofsync": "jetstream-nofsync",
+        "p50_vs_kafka_fsync": "kafka",
+        "p50_vs_kafka_nofsync": "kafka-nofsync",
+        "p50_vs_postgres_fsync": "postgres",
+        "p50_vs_postgres_nofsync": "postgres-nofsync",
+        "p50_vs_rabbitmq_streams_nofsync": "rabbitmq-streams",
     }
     assert set(result["ratios"]) == set(peers)
     for name, ratio in result["ratios"].items():
