@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint demo show bench kafka docs fuzz coverage mutants freeze clean
+.PHONY: help setup test lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,10 +51,14 @@ show: setup  ## Two short shows without Spark: the storage server, and moebius
 
 bench: setup  ## Every benchmark beside every peer that can be had; table and plots in build/bench. BENCH_ARGS="--only durable"
 	@$(BIN)/python -m benchmarks.kafka offer
+	@$(BIN)/python -m benchmarks.rabbitmq offer
 	@$(BIN)/python -m benchmarks all $(BENCH_ARGS)
 
 kafka: setup  ## Fetch a Kafka broker for the benchmarks with Maven, and see that it starts
 	@$(BIN)/python -m benchmarks.kafka fetch check
+
+rabbitmq: setup  ## Unpack RabbitMQ for the benchmarks from Debian's packages, without root, and see that it starts
+	@$(BIN)/python -m benchmarks.rabbitmq fetch check
 
 docs: setup  ## Build the documentation into build/site
 	@$(BIN)/mkdocs build --strict --site-dir build/site

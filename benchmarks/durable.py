@@ -1,7 +1,7 @@
-"""Durable transactions: tstreams beside Redis Streams, NATS JetStream and a bare ceiling.
+"""Durable transactions: tstreams beside Redis Streams, JetStream, Kafka, PostgreSQL, RabbitMQ and a bare ceiling.
 
 Client processes write transactions in a window, each through the usual client of the contestant, with
-every sync to disk on. All contestants run at the same time with their data on the same filesystem, and
+every sync to disk on; RabbitMQ's streams have none, and are compared with tstreams without it. All contestants run at the same time with their data on the same filesystem, and
 take turns within every workload; ratios are taken within a round, and their median is reported.
 """
 
@@ -38,9 +38,10 @@ from .interface import BadOptions, BenchmarkFailed, Progress, Report
 from .report import grouped
 from .rounds import rotated
 from .scratch import add_dir_argument, scratch_folder
-from .servers import ServerProcess
+from .servers import Server
+from .serving import lasting_servers, start_servers
 
-SUMMARY = "Durable transactions beside Redis Streams, NATS JetStream and a bare ceiling."
+SUMMARY = "Durable transactions beside Redis, JetStream, Kafka, PostgreSQL, RabbitMQ and a ceiling."
 ROUNDS_MIN = 3
 WINDOW_MAX = 128
 _FOREVER_S = 1e9
@@ -75,6 +76,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--window", type=int, metavar="N", help=f"transactions in flight {both('window')}"
     )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="leave a contestant out; may be given more than once",
+    )
     add_dir_argument(parser)
 
 
@@ -100,18 +108,26 @@ def run(arguments: Namespace, progress: Progress) -> Report:
     plan = make_plan(arguments)
     begun = time.monotonic()
     subjects, missing = make_subjects()
+    if "tstreams" in arguments.without:
+        raise BadOptions("tstreams cannot be left out: the others are compared with it")
+    missing |= dict.fromkeys(arguments.without, "it was left out with --without")
+    subjects = [subject for subject in subjects if subject.name not in missing]
     for name, reason in missing.items():
         progress(f"{name} is left out: {reason}")
     measured: Measured = {}
-    with fleet(MANY_CLIENTS) as clients:
+    with (
+        fleet(MANY_CLIENTS) as clients,
+        scratch_folder(arguments.dir, "durable") as kept,
+        lasting_servers(subjects, kept) as lasting,
+    ):
         for number in range(plan.rounds):
             with scratch_folder(arguments.dir, "durable") as folder:
-                Round(number, plan, clients, folder, measured, progress).run(subjects)
+                Round(number, plan, clients, folder, lasting, measured, progress).run(subjects)
     return make_report(plan, measured, subjects, missing, arguments.dir, time.monotonic() - begun)
 
 
 class Round:
-    """One round: fresh servers and folders for all, every workload for each in turn."""
+    """One round: fresh servers and folders for all but those that last, every workload for each in turn."""
 
     def __init__(
         self,
@@ -119,6 +135,7 @@ class Round:
         plan: Plan,
         clients: Fleet,
         folder: Path,
+        lasting: dict[str, Server],
         measured: Measured,
         progress: Progress,
     ) -> None:
@@ -128,7 +145,7 @@ class Round:
         self._folder = folder
         self._measured = measured
         self._progress = progress
-        self._servers: dict[str, ServerProcess] = {}
+        self._servers = dict(lasting)
         self._streams = 0
 
     def run(self, subjects: list[Subject]) -> None:
@@ -138,7 +155,8 @@ class Round:
             for name in names:
                 self._write(name, TYPICAL, _WARM_UP_S)
             for turn, workload in enumerate(WORKLOADS):
-                for name in rotated(names, self._number + turn):
+                taking_part = [it.name for it in subjects if workload in it.workloads]
+                for name in rotated(taking_part, self._number + turn):
                     self._keep((WRITE, name, workload), self._write(name, workload, None))
             for name in rotated(
                 [name for name in ("tstreams", "redis") if name in names], self._number
@@ -157,10 +175,7 @@ class Round:
     def _serving(self, subjects: list[Subject]) -> Iterator[None]:
         """All servers, and a connection of every client to each of them."""
         with contextlib.ExitStack() as stack:
-            for subject in subjects:
-                folder = self._folder / subject.name
-                folder.mkdir()
-                self._servers[subject.name] = stack.enter_context(subject.serve(folder))
+            start_servers(stack, subjects, self._folder, self._servers)
             ports = {name: server.port for name, server in self._servers.items()}
             stack.enter_context(self._clients.sessions(self._check, Contestants, ports))
             yield
@@ -173,7 +188,7 @@ class Round:
         self._measured.setdefault(key, []).append(phase)
         mode, name, workload = key
         self._progress(
-            f"round {self._number + 1}/{self._plan.rounds}  {mode} {workload!s:24} {name:10} "
+            f"round {self._number + 1}/{self._plan.rounds}  {mode} {workload!s:24} {name:16} "
             f"{grouped(phase.items_rate)} items/s"
         )
 
@@ -211,7 +226,7 @@ class Round:
 
     def _new_stream(self, name: str, clients: int) -> str:
         self._streams += 1
-        stream = f"stream-{self._streams}"
+        stream = f"stream-{self._number}-{self._streams}"
         self._clients.each("call", [(name, "create", stream, clients)])
         self._each(name, "open", stream, clients)
         return stream

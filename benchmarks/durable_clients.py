@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import random
 import socket
-import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cache
 from typing import Any, Protocol, TypeAlias
 
@@ -23,6 +20,10 @@ from tstreams.items import pack
 
 from .durable_bare import PREFIX, REPLY
 from .durable_jetstream import JetStreamWriter
+from .durable_kafka import KafkaIdempotentWriter, KafkaWriter
+from .durable_postgres import PostgresWriter
+from .durable_rabbitmq import RabbitBatchWriter, RabbitWriter
+from .window import keep_futures, keep_window, void
 
 HOST = "127.0.0.1"
 XREAD_COUNT = 1000
@@ -59,46 +60,6 @@ def make_items(count: int, size: int) -> list[bytes]:
     """The same items in every process; they do not compress."""
     source = random.Random(f"{count} {size}")
     return [source.randbytes(size) for _ in range(count)]
-
-
-def keep_window(
-    send: Callable[[], None],
-    receive: Callable[[], None],
-    window: int,
-    seconds: float,
-    count_max: int,
-) -> int:
-    """Send until time is up, never more than `window` ahead of what was received; how many."""
-    deadline = time.perf_counter() + seconds
-    sent = in_flight = 0
-    while sent < count_max and time.perf_counter() < deadline:
-        if in_flight == window:
-            receive()
-            in_flight -= 1
-        send()
-        in_flight += 1
-        sent += 1
-    for _ in range(in_flight):
-        receive()
-    return sent
-
-
-def keep_futures(
-    submit: Callable[[], Future[int]], window: int, seconds: float, count_max: int
-) -> int:
-    """The same, where sending gives a future of what is to be received."""
-    waiting: deque[Future[int]] = deque()
-    return keep_window(
-        lambda: waiting.append(submit()),
-        lambda: void(waiting.popleft().result()),
-        window,
-        seconds,
-        count_max,
-    )
-
-
-def void(_: object) -> None:
-    """Take an answer and forget it."""
 
 
 class TstreamsWriter:
@@ -266,9 +227,15 @@ class BareWriter:
 
 WRITERS: dict[str, Callable[[int], Writer]] = {
     "tstreams": TstreamsWriter,
+    "tstreams-nofsync": TstreamsWriter,
     "redis": RedisWriter,
     "redis-blob": RedisBlobWriter,
     "jetstream": JetStreamWriter,
+    "kafka": KafkaWriter,
+    "kafka-idempotent": KafkaIdempotentWriter,
+    "postgres": PostgresWriter,
+    "rabbitmq-streams": RabbitWriter,
+    "rabbitmq-batch": RabbitBatchWriter,
     "ceiling": BareWriter,
 }
 

@@ -18,6 +18,7 @@ from .durable_plan import (
     Subject,
 )
 from .interface import Report, Table
+from .kafka import VERSION as KAFKA
 from .machine import (
     filesystem_of,
     find_nats,
@@ -25,8 +26,11 @@ from .machine import (
     machine_facts,
     nats_version,
     package_versions,
+    postgres_version,
     redis_version,
 )
+from .postgres import find_postgres
+from .rabbitmq import find_rabbitmq, rabbitmq_version
 from .report import grouped
 from .rounds import Spread, ratios
 
@@ -71,12 +75,14 @@ def make_report(
         "rounds": plan.rounds,
         "filesystem": filesystem_of(folder),
         "machine": machine_facts(),
-        "versions": _versions(),
+        "versions": _versions(missing),
         "seconds": round(seconds, 1),
     }
     notes = [f"{subject} was left out: {reason}" for subject, reason in missing.items()]
     modes = "; ".join(f"{name}: {mode}" for name, mode in durability.items())
-    notes.append(f"fsync is on everywhere. {modes}. All on one {data['filesystem']} filesystem.")
+    notes.append(
+        f"fsync is on where nothing else is said. {modes}. All on one {data['filesystem']} filesystem."
+    )
     notes.append("; ".join(f"{mode} counts {what}" for mode, what in COUNTED.items()) + ".")
     notes.append(CEILING)
     notes.append("server µs: processor time that one transaction costs the server process.")
@@ -124,12 +130,16 @@ def _result(key: Key, phases: list[Phase]) -> dict[str, Any]:
     return result
 
 
-def _versions() -> dict[str, str | None]:
-    redis, nats = find_redis(), find_nats()
+def _versions(missing: dict[str, str]) -> dict[str, str | None]:
+    redis, nats, postgres, rabbitmq = find_redis(), find_nats(), find_postgres(), find_rabbitmq()
+    packages = ("tstreams", "uvloop", "redis", "hiredis", "nats-py", "confluent-kafka", "psycopg")
     return {
-        **package_versions("tstreams", "uvloop", "redis", "hiredis", "nats-py"),
+        **package_versions(*packages),
         "redis-server": redis_version(redis) if redis is not None else None,
         "nats-server": nats_version(nats) if nats is not None else None,
+        "kafka": None if "kafka" in missing else KAFKA,
+        "postgres": postgres_version(postgres) if postgres is not None else None,
+        "rabbitmq-server": None if isinstance(rabbitmq, str) else rabbitmq_version(rabbitmq),
     }
 
 

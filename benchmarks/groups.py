@@ -51,6 +51,7 @@ _VERSIONS = {
     "postgres": "postgres",
     "kafka": "kafka",
     "parquet": "pyspark",
+    "rabbitmq": "rabbitmq-server",
 }
 """By what the name of a contestant begins with: whose version counts."""
 
@@ -84,7 +85,9 @@ def _durable(data: Data) -> Iterator[Group]:
     def workload(result: Data) -> str:
         shape = f"{result['items']} x {result['item_bytes']} B"
         if result["mode"] == "write":
-            return f"write {shape}, {_count(result['clients'], 'client')}"
+            left = durability[result["subject"]].startswith("left to the system")
+            unsynced = ", not synced" if left else ""
+            return f"write {shape}, {_count(result['clients'], 'client')}{unsynced}"
         return f"{result['mode']} {shape}"
 
     durability = data["durability"] | {"file": "fdatasync as often as tstreams did"}

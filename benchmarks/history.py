@@ -15,13 +15,14 @@ from typing import Any
 import tstreams
 from tstreams import Offset
 
-from .durable_clients import keep_futures, make_items
+from .durable_clients import make_items
 from .fleet import Fleet, fleet
 from .history_report import Found, Plan, make_report
 from .interface import BadOptions, BenchmarkFailed, Progress, Report
 from .report import grouped
 from .scratch import add_dir_argument, scratch_folder
 from .streams_node import Node, Restart
+from .window import keep_futures
 
 SUMMARY = "A long history in one partition: finding a time in it, and starting with it."
 FULL = Plan(count=10_000_000, samples=500, rounds=5)

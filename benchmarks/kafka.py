@@ -95,9 +95,10 @@ offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=4
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
-# What is acknowledged is on disk, as it is with all others here. By default Kafka leaves that to its replicas.
-log.flush.interval.messages=1
+{flush}
 """
+FLUSH = "log.flush.interval.messages=1"
+"""What is acknowledged is on disk. By default Kafka leaves that to its replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +159,17 @@ def _fetched(text: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def kafka_server(kafka: Kafka, folder: Path) -> Iterator[ServerProcess]:
-    """A broker, which is its own controller, that syncs each write before it answers, in `folder`."""
+def kafka_server(kafka: Kafka, folder: Path, fsync: bool = True) -> Iterator[ServerProcess]:
+    """A broker, which is its own controller, that syncs each write before it answers, or leaves that to the
+    system, in `folder`."""
     port, controller_port = free_port(), free_port()
     settings = folder / "server.properties"
     text = SETTINGS.format(
-        host=HOST, port=port, controller_port=controller_port, folder=folder / "data"
+        host=HOST,
+        port=port,
+        controller_port=controller_port,
+        folder=folder / "data",
+        flush=FLUSH if fsync else "",
     )
     settings.write_text(text)
     java = [kafka.java, "-cp", f"{kafka.jars}/*"]

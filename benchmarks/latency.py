@@ -1,4 +1,4 @@
-"""From the checkpoint to the callback: a tstreams subscriber beside Redis XREAD BLOCK and NATS push.
+"""From the checkpoint to the callback: a tstreams subscriber beside the receivers of its peers.
 
 One process sends a message of 100 B every millisecond and waits for each acknowledgement; another is
 called with it, or reads it. Measured is from before the send until the message is in the receiver's hands,
@@ -22,9 +22,12 @@ from .latency_report import make_report
 from .report import grouped
 from .rounds import percentile, rotated
 from .scratch import add_dir_argument, scratch_folder
-from .servers import ServerProcess
+from .servers import Server
+from .serving import lasting_servers, start_servers
 
-SUMMARY = "From a checkpoint to a subscriber's callback, beside Redis XREAD BLOCK and NATS push."
+SUMMARY = (
+    "From a checkpoint to a subscriber's callback, beside Redis, NATS, Kafka, PostgreSQL, RabbitMQ."
+)
 ROUNDS_MIN = 3
 _WARM_UP_SHARE = 10
 """One message in so many, at the beginning of a phase, is not counted."""
@@ -47,6 +50,13 @@ def add_arguments(parser: ArgumentParser) -> None:
             metavar="N",
             help=f"{text} (default {full}; with --quick {quick})",
         )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="leave a contestant out; may be given more than once",
+    )
     add_dir_argument(parser)
 
 
@@ -70,18 +80,24 @@ def run(arguments: Namespace, progress: Progress) -> Report:
     plan = make_plan(arguments)
     begun = time.monotonic()
     subjects, missing = make_subjects()
+    missing |= dict.fromkeys(arguments.without, "it was left out with --without")
+    subjects = [subject for subject in subjects if subject.name not in missing]
     for name, reason in missing.items():
         progress(f"{name} is left out: {reason}")
     measured: Measured = {}
-    with fleet(2) as pair:
+    with (
+        fleet(2) as pair,
+        scratch_folder(arguments.dir, "latency") as kept,
+        lasting_servers(subjects, kept) as lasting,
+    ):
         for number in range(plan.rounds):
             with scratch_folder(arguments.dir, "latency") as folder:
-                Round(number, plan, pair, folder, measured, progress).run(subjects)
+                Round(number, plan, pair, folder, lasting, measured, progress).run(subjects)
     return make_report(plan, measured, subjects, missing, arguments.dir, time.monotonic() - begun)
 
 
 class Round:
-    """One round: fresh servers and folders for all, each in turn."""
+    """One round: fresh servers and folders for all but those that last, each in turn."""
 
     def __init__(
         self,
@@ -89,6 +105,7 @@ class Round:
         plan: Plan,
         pair: Fleet,
         folder: Path,
+        lasting: dict[str, Server],
         measured: Measured,
         progress: Progress,
     ) -> None:
@@ -98,22 +115,19 @@ class Round:
         self._folder = folder
         self._measured = measured
         self._progress = progress
-        self._servers: dict[str, ServerProcess] = {}
+        self._servers = dict(lasting)
 
     def run(self, subjects: list[Subject]) -> None:
         """Do it all."""
-        names = [subject.name for subject in subjects]
         with self._serving(subjects):
-            for name in rotated(names, self._number):
-                self._keep(name, self._phase(name))
+            for subject in rotated(subjects, self._number):
+                count = max(1, self._plan.messages // subject.few)
+                self._keep(subject.name, self._phase(subject.name, count))
 
     @contextlib.contextmanager
     def _serving(self, subjects: list[Subject]) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for subject in subjects:
-                folder = self._folder / subject.name
-                folder.mkdir()
-                self._servers[subject.name] = stack.enter_context(subject.serve(folder))
+            start_servers(stack, subjects, self._folder, self._servers)
             ports = {name: server.port for name, server in self._servers.items()}
             stack.enter_context(self._pair.sessions(self._check, Contestants, ports))
             yield
@@ -122,8 +136,8 @@ class Round:
         for server in self._servers.values():
             server.check()
 
-    def _phase(self, name: str) -> Phase:
-        job, count = "messages", self._plan.messages
+    def _phase(self, name: str, count: int) -> Phase:
+        job = f"messages-{self._number}"
         self._pair.each("call", [(name, "create", job)])
         # The receiver is the second of the two; the first has nothing to do meanwhile.
         both = self._pair.each

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .interface import Report, Table
+from .kafka import VERSION as KAFKA
 from .latency_plan import ITEM_BYTES, RATIOS, Measured, Phase, Plan, Subject
 from .machine import (
     filesystem_of,
@@ -14,8 +15,11 @@ from .machine import (
     machine_facts,
     nats_version,
     package_versions,
+    postgres_version,
     redis_version,
 )
+from .postgres import find_postgres
+from .rabbitmq import find_rabbitmq, rabbitmq_version
 from .report import grouped
 from .rounds import Spread, percentile, ratios
 
@@ -54,11 +58,14 @@ def make_report(
         "rounds": plan.rounds,
         "filesystem": filesystem_of(folder),
         "machine": machine_facts(),
-        "versions": _versions(),
+        "versions": _versions(missing),
         "seconds": round(seconds, 1),
     }
     notes = [f"{subject} was left out: {reason}" for subject, reason in missing.items()]
     notes += [f"{it.name}: {it.way}; {it.durability}." for it in subjects]
+    fewer = [f"{it.name} {plan.messages // it.few}" for it in subjects if it.few > 1]
+    if fewer:
+        notes.append(f"Of the messages of a phase, slow ones send fewer: {', '.join(fewer)}.")
     notes.append(f"Counted are {COUNTED}. Ratios are of p50, and less is better.")
     return Report(data, (_table(plan, measured), _ratios_table(found)), tuple(notes))
 
@@ -78,12 +85,16 @@ def _result(name: str, phases: list[Phase]) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str | None]:
-    redis, nats = find_redis(), find_nats()
+def _versions(missing: dict[str, str]) -> dict[str, str | None]:
+    redis, nats, postgres, rabbitmq = find_redis(), find_nats(), find_postgres(), find_rabbitmq()
+    packages = ("tstreams", "uvloop", "redis", "hiredis", "nats-py", "confluent-kafka", "psycopg")
     return {
-        **package_versions("tstreams", "uvloop", "redis", "hiredis", "nats-py"),
+        **package_versions(*packages),
         "redis-server": redis_version(redis) if redis is not None else None,
         "nats-server": nats_version(nats) if nats is not None else None,
+        "kafka": None if "kafka" in missing else KAFKA,
+        "postgres": postgres_version(postgres) if postgres is not None else None,
+        "rabbitmq-server": None if isinstance(rabbitmq, str) else rabbitmq_version(rabbitmq),
     }
 
 

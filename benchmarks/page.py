@@ -168,6 +168,8 @@ def _growth_plot(axis: Data) -> str:
 def _left_out(results: Data) -> Iterator[str]:
     yield "### Not measured"
     yield ""
+    if not results["failed"] and not results["left_out"]:
+        yield "All contestants took part."
     for benchmark, reason in results["failed"].items():
         yield f"- {benchmark} could not be done: {reason.splitlines()[0]}"
     for benchmark, missing in results["left_out"].items():

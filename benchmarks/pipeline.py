@@ -23,7 +23,6 @@ from .pipeline_plan import (
     Measured,
     Phase,
     Plan,
-    Server,
     Subject,
     Workload,
     make_subjects,
@@ -33,6 +32,7 @@ from .pipeline_workers import Contestants
 from .report import grouped
 from .rounds import rotated
 from .scratch import add_dir_argument, scratch_folder
+from .servers import Server
 
 SUMMARY = "Read, transform, write with one atomic commit, beside Redis, PostgreSQL and Kafka."
 ROUNDS_MIN = 3

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from .kafka import find_kafka, kafka_server
 from .machine import find_redis
 from .pipeline_postgres import serve_postgres
 from .postgres import find_postgres
-from .servers import redis_log_server, tstreams_server
+from .servers import Server, redis_log_server, tstreams_server
 
 ITEM_BYTES = 100
 MANY_WORKERS = 4
@@ -94,18 +94,6 @@ class Phase:
 
 Measured: TypeAlias = dict[Key, list[Phase]]
 """By what it is of: the phases of all rounds."""
-
-
-class Server(Protocol):
-    """A server that runs."""
-
-    port: int
-
-    def check(self) -> None:
-        """Raise if it has ended."""
-
-    def cpu_s(self) -> float:
-        """Processor time it has used."""
 
 
 @dataclass(frozen=True, slots=True)

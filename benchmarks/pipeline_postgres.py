@@ -36,9 +36,10 @@ class WatchedPostgres:
 
 
 @contextlib.contextmanager
-def serve_postgres(folder: Path) -> Iterator[WatchedPostgres]:
-    """A PostgreSQL server with its data in `folder`."""
-    with postgres_server(folder, SETTINGS) as server:
+def serve_postgres(folder: Path, fsync: bool = True) -> Iterator[WatchedPostgres]:
+    """A PostgreSQL server with its data in `folder`, that syncs each commit before it answers, or a little later."""
+    settings = SETTINGS if fsync else SETTINGS | {"synchronous_commit": "off"}
+    with postgres_server(folder, settings) as server:
         yield WatchedPostgres(server)
 
 

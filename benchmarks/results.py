@@ -80,17 +80,10 @@ def machine_of(report: Data) -> str:
 
 
 def left_out(reports: Iterable[Data]) -> dict[str, dict[str, str]]:
-    """By benchmark: who took no part, and why. What no benchmark knows of stands under `all`."""
-    found = {
+    """By benchmark: who took no part, and why."""
+    return {
         report["benchmark"]: dict(report["missing"]) for report in reports if report.get("missing")
     }
-    return found | {"all": {"rabbitmq-streams": _no_rabbitmq()}}
-
-
-def _no_rabbitmq() -> str:
-    if shutil.which("rabbitmq-server") is None:
-        return "no rabbitmq-server on PATH, and no Python package brings one: it needs Erlang"
-    return "no contestant was written for it: it could not be run where these were"
 
 
 def load(places: Sequence[Path]) -> Data:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from .interface import BenchmarkFailed
 from .wire import redis_command
@@ -26,15 +26,39 @@ _LOG_BYTES_MAX = 64 * 1024
 _ROOT = Path(__file__).resolve().parent.parent
 
 
+class Server(Protocol):
+    """A server that runs."""
+
+    port: int
+
+    def check(self) -> None:
+        """Raise if it has ended."""
+
+    def cpu_s(self) -> float:
+        """Processor time it has used."""
+
+
 class ServerProcess:
     """A server in a process of its own, and what it wrote to stderr."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, log: IO[bytes]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        log: IO[bytes],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.port = 0
         self._log = log
         self.process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
         )
 
     def check(self) -> None:
@@ -104,10 +128,15 @@ def _cpu_clock_of(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def running(name: str, command: Sequence[str], folder: Path) -> Iterator[ServerProcess]:
+def running(
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[ServerProcess]:
     """A process of this command in this folder. It is stopped when the block ends, however it ends."""
     with tempfile.TemporaryFile() as log:
-        server = ServerProcess(name, command, folder, log)
+        server = ServerProcess(name, command, folder, log, environment)
         try:
             yield server
         finally:

@@ -37,7 +37,10 @@ def test_reqrep() -> None:
 
 
 def test_durable(tmp_path: Path) -> None:
-    result = run_benchmark("durable", "--dir", str(tmp_path))
+    slow = ("kafka", "kafka-idempotent", "rabbitmq-streams", "rabbitmq-batch")
+    words = [word for name in slow for word in ("--without", name)]
+    result = run_benchmark("durable", *words, "--dir", str(tmp_path))
+    assert set(slow) <= set(result["missing"])
     peers = {
         "items_vs_redis": "redis",
         "items_vs_redis_blob": "redis-blob",
@@ -45,6 +48,16 @@ def test_durable(tmp_path: Path) -> None:
         "items_vs_ceiling": "ceiling",
         "one_item_vs_redis": "redis",
         "one_item_vs_redis_plain_xadd": "redis-blob",
+        "items_vs_kafka": "kafka",
+        "items_vs_kafka_idempotent": "kafka-idempotent",
+        "items_vs_postgres": "postgres",
+        "one_item_vs_kafka": "kafka",
+        "one_item_vs_kafka_idempotent": "kafka-idempotent",
+        "one_item_vs_postgres": "postgres",
+        "items_nofsync_vs_rabbitmq_streams": "rabbitmq-streams",
+        "items_nofsync_vs_rabbitmq_batch": "rabbitmq-batch",
+        "one_item_nofsync_vs_rabbitmq_streams": "rabbitmq-streams",
+        "one_item_nofsync_vs_rabbitmq_batch": "rabbitmq-batch",
         "drain_vs_redis": "redis",
         "append_vs_file": "file",
     }
@@ -95,12 +108,20 @@ def test_pipeline(tmp_path: Path) -> None:
 
 
 def test_latency(tmp_path: Path) -> None:
-    result = run_benchmark("latency", "--dir", str(tmp_path))
+    slow = ("kafka", "kafka-nofsync", "rabbitmq-streams")
+    words = [word for name in slow for word in ("--without", name)]
+    result = run_benchmark("latency", *words, "--dir", str(tmp_path))
+    assert set(slow) <= set(result["missing"])
     peers = {
         "p50_vs_redis_fsync": "redis",
         "p50_vs_redis_nofsync": "redis-nofsync",
         "p50_vs_jetstream_fsync": "jetstream",
         "p50_vs_jetstream_nofsync": "jetstream-nofsync",
+        "p50_vs_kafka_fsync": "kafka",
+        "p50_vs_kafka_nofsync": "kafka-nofsync",
+        "p50_vs_postgres_fsync": "postgres",
+        "p50_vs_postgres_nofsync": "postgres-nofsync",
+        "p50_vs_rabbitmq_streams_nofsync": "rabbitmq-streams",
     }
     assert set(result["ratios"]) == set(peers)
     for name, ratio in result["ratios"].items():

@@ -114,7 +114,6 @@ def test_the_newest_report_of_a_benchmark_counts(tmp_path: Path) -> None:
     assert [row["median"] for row in results["rows"] if row["subject"] == "tstreams"] == [222, 222]
     assert results["failed"] == {"spark": "no Java"}
     assert results["left_out"]["latency"] == {"jetstream": "there is none here"}
-    assert results["left_out"]["all"]["rabbitmq-streams"]
 
 
 def test_growth_may_be_measured_axis_by_axis(tmp_path: Path) -> None:

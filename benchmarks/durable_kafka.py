@@ -1,0 +1,142 @@
+"""How `durable` speaks to Kafka: confluent-kafka, with transactions, and without them for what they cost."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .window import keep_window
+
+HOST = "127.0.0.1"
+_WITHIN_S = 30.0
+_HURRY = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 10}
+"""A transaction that follows another closely is told to come again. With the defaults that takes 100 ms."""
+PRODUCERS = 4
+"""Of each client. Sixteen of them are hardly faster than four, from a few clients not at all."""
+
+
+class KafkaWriter:
+    """A Kafka transaction for each of ours.
+
+    A producer has one at a time under way, so there are several, each with a thread; they share the partition.
+    """
+
+    def __init__(self, port: int) -> None:
+        import confluent_kafka
+        import confluent_kafka.admin
+
+        self._kafka: Any = confluent_kafka
+        # It would log each attempt to reach a broker that has been stopped.
+        self._servers: dict[str, Any] = {"bootstrap.servers": f"{HOST}:{port}", "log_level": 0}
+        self._admin = confluent_kafka.admin.AdminClient(self._servers)
+        self._topic, self._partition = "", 0
+        self._threads = ThreadPoolExecutor(PRODUCERS)
+        self._producers = self._make_producers()
+
+    def _make_producers(self) -> list[Any]:
+        return list(self._threads.map(self._make_transactional, range(PRODUCERS)))
+
+    def _make_transactional(self, _: int) -> Any:
+        # A commit sends what lingers, so that a transaction travels as one batch.
+        settings = {"transactional.id": uuid.uuid4().hex, "linger.ms": 1000, **_HURRY}
+        producer = self._kafka.Producer(self._servers | settings)
+        producer.init_transactions(_WITHIN_S)
+        return producer
+
+    def create(self, stream: str, partitions: int) -> None:
+        """One topic; each client has a partition."""
+        new = self._kafka.admin.NewTopic(stream, partitions, 1)
+        for future in self._admin.create_topics([new]).values():
+            future.result(_WITHIN_S)
+
+    def open(self, stream: str, partition: int) -> None:
+        """When the producers have heard of the topic."""
+        self._topic, self._partition = stream, partition
+        for producer in self._producers:
+            self._wait_for(stream, producer)
+
+    def _wait_for(self, stream: str, producer: Any) -> None:
+        until = time.monotonic() + _WITHIN_S
+        while True:
+            topic = producer.list_topics(stream, _WITHIN_S).topics[stream]
+            if topic.error is None and topic.partitions:
+                return
+            if time.monotonic() > until:
+                raise RuntimeError(f"kafka does not show the topic {stream}: {topic.error}")
+            time.sleep(0.01)
+
+    def write(self, items: list[bytes], window: int, seconds: float, count_max: int) -> int:
+        """Every producer for itself, as long as there is something to do."""
+        deadline, left = time.perf_counter() + seconds, iter(range(count_max))
+
+        def work(producer: Any) -> int:
+            return self._write_with(producer, items, deadline, left)
+
+        return sum(self._threads.map(work, self._producers[:window]))
+
+    def _write_with(
+        self, producer: Any, items: list[bytes], deadline: float, left: Iterator[int]
+    ) -> int:
+        """Begin, produce, commit."""
+        topic, partition = self._topic, self._partition
+        done = 0
+        while time.perf_counter() < deadline and next(left, None) is not None:
+            producer.begin_transaction()
+            for item in items:
+                producer.produce(topic, item, partition=partition)
+            producer.commit_transaction(_WITHIN_S)
+            done += 1
+        return done
+
+    def drop(self, stream: str, partition: int) -> None:
+        """The first client deletes the topic for all."""
+        if partition == 0:
+            for future in self._admin.delete_topics([stream]).values():
+                future.result(_WITHIN_S)
+
+    def close(self) -> None:
+        """Its connections are closed when it is collected."""
+        self._threads.shutdown()
+
+
+class KafkaIdempotentWriter(KafkaWriter):
+    """No transactions: an idempotent producer, in batches as it makes them, and a window over them.
+
+    Nothing is lost, repeated or out of order, but readers may see a part of what belongs together.
+    """
+
+    def _make_producers(self) -> list[Any]:
+        # With less to linger each small batch would be synced by itself.
+        settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 5}
+        return [self._kafka.Producer(self._servers | settings)]
+
+    def write(self, items: list[bytes], window: int, seconds: float, count_max: int) -> int:
+        """A transaction is done when its last item is: they are stored in order."""
+        (producer,), topic, partition = self._producers, self._topic, self._partition
+        *first, last = items
+        came = done = 0
+
+        def acknowledged(error: Any, _: Any) -> None:
+            nonlocal came
+            if error is not None:
+                raise RuntimeError(f"kafka: {error}")
+            came += 1
+
+        def send() -> None:
+            for item in first:
+                producer.produce(topic, item, partition=partition)
+            producer.produce(topic, last, partition=partition, on_delivery=acknowledged)
+
+        def receive() -> None:
+            nonlocal done
+            done += 1
+            until = time.monotonic() + _WITHIN_S
+            while came < done:
+                producer.poll(1.0)
+                if time.monotonic() > until:
+                    raise RuntimeError("kafka does not acknowledge")
+
+        return keep_window(send, receive, window, seconds, count_max)
