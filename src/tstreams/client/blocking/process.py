@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..rules.delivery import Delivery
 from ..rules.processing import Processed, Processing
 from .driver import Driver
 from .received import ReadTransaction
@@ -21,6 +22,7 @@ def process(
 ) -> Processed:
     """Read, call, write and commit, until it is over."""
     is_stopped = (lambda: False) if stop is None else stop.is_set
+    tracing = processing.producer.tracing
     told = 0
     try:
         while True:
@@ -31,12 +33,22 @@ def process(
             if delivery is None:
                 return processing.done
             try:
-                results = fn(ReadTransaction(driver, delivery))
-                if not processing.write_now(delivery, results):
-                    driver.run(processing.write(delivery, results))
+                if tracing is None:
+                    _work(driver, processing, fn, delivery)
+                else:
+                    with tracing.handling(delivery):
+                        _work(driver, processing, fn, delivery)
             except Exception as error:
                 where = f"{processing.reader.agent.stream.name!r}/{delivery.entry.partition}"
                 error.add_note(f"while transaction {delivery.id} of {where} was processed")
                 raise
     finally:
         driver.run(processing.close())
+
+
+def _work(
+    driver: Driver, processing: Processing, fn: Callable[[ReadTransaction], Any], delivery: Delivery
+) -> None:
+    results = fn(ReadTransaction(driver, delivery))
+    if not processing.write_now(delivery, results):
+        driver.run(processing.write(delivery, results))
