@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..rules.delivery import Delivery
 from ..rules.processing import Processed, Processing
 from .driver import Driver
 from .received import ReadTransaction
+
+if TYPE_CHECKING:
+    from ..tracing.spans import Tracing
 
 
 def process(
@@ -33,11 +36,12 @@ def process(
             if delivery is None:
                 return processing.done
             try:
-                if tracing is None:
-                    _work(driver, processing, fn, delivery)
-                else:
-                    with tracing.handling(delivery):
-                        _work(driver, processing, fn, delivery)
+                if tracing is not None:
+                    _trace(tracing, driver, processing, fn, delivery)
+                    continue
+                results = fn(ReadTransaction(driver, delivery))
+                if not processing.write_now(delivery, results):
+                    driver.run(processing.write(delivery, results))
             except Exception as error:
                 where = f"{processing.reader.agent.stream.name!r}/{delivery.entry.partition}"
                 error.add_note(f"while transaction {delivery.id} of {where} was processed")
@@ -46,9 +50,13 @@ def process(
         driver.run(processing.close())
 
 
-def _work(
-    driver: Driver, processing: Processing, fn: Callable[[ReadTransaction], Any], delivery: Delivery
+def _trace(
+    tracing: Tracing,
+    driver: Driver,
+    processing: Processing,
+    fn: Callable[[ReadTransaction], Any],
+    delivery: Delivery,
 ) -> None:
-    results = fn(ReadTransaction(driver, delivery))
-    if not processing.write_now(delivery, results):
-        driver.run(processing.write(delivery, results))
+    """Call and write, in a span: what is written leads on from it."""
+    with tracing.handling(delivery):
+        driver.run(processing.write(delivery, fn(ReadTransaction(driver, delivery))))
