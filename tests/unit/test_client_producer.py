@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tstreams.client.rules.draft import Draft
+from tstreams.client.rules.instant import InstantSink
 from tstreams.client.rules.outbox import Outbox
 from tstreams.client.rules.partitioning import Partitioner
-from tstreams.client.rules.producer import InstantSink, Producer, open_producer
+from tstreams.client.rules.producer import Producer, open_producer
 from tstreams.client.rules.streams import create_stream, delete_stream
 from tstreams.errors import Expired, Fenced, InvalidState, Timeout, TooLarge, Unavailable
 from tstreams.items import Codec, Items, headers_of, read

@@ -11,6 +11,7 @@ from ...protocol import Done
 from ..pickling import refuse_to_pickle
 from ..rules import producer as rules
 from ..rules.heading import Heading, make_heading
+from ..rules.instant import InstantSink
 from ..rules.ticket import Ticket
 from .driver import Driver
 from .opening import Opening
@@ -175,7 +176,7 @@ class Producer:
         self, chosen: int, batch: bytes, reliable: bool, wait: bool
     ) -> int | asyncio.Future[int] | None:
         if not reliable:
-            await self._send(rules.InstantSink(None), chosen, batch, True)
+            await self._send(InstantSink(None), chosen, batch, True)
             return None
         if wait:
             ticket = Ticket()
@@ -184,7 +185,7 @@ class Producer:
                 await self._driver.wait(ticket)
             return ticket.reply(Done).id
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        await self._send(rules.InstantSink(future), chosen, batch)
+        await self._send(InstantSink(future), chosen, batch)
         return future
 
     async def _headed_instant(
@@ -207,7 +208,7 @@ class Producer:
         return result
 
     async def _send(
-        self, sink: Ticket | rules.InstantSink, partition: int, batch: bytes, one_way: bool = False
+        self, sink: Ticket | InstantSink, partition: int, batch: bytes, one_way: bool = False
     ) -> None:
         if not self._rules.try_instant(sink, partition, batch, one_way):
             await self._driver.run(self._rules.send_instant(sink, partition, batch, one_way))

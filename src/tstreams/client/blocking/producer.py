@@ -11,6 +11,7 @@ from ...protocol import Done
 from ..pickling import refuse_to_pickle
 from ..rules import producer as rules
 from ..rules.heading import Heading, make_heading
+from ..rules.instant import InstantSink
 from ..rules.ticket import Ticket
 from .driver import Driver
 from .transaction import Transaction
@@ -156,7 +157,7 @@ class Producer:
         self, chosen: int, batch: bytes, reliable: bool, wait: bool
     ) -> int | Future[int] | None:
         if not reliable:
-            self._send(rules.InstantSink(None), chosen, batch, True)
+            self._send(InstantSink(None), chosen, batch, True)
             return None
         if wait:
             ticket = Ticket()
@@ -166,7 +167,7 @@ class Producer:
             return ticket.reply(Done).id
         future: Future[int] = Future()
         future.set_running_or_notify_cancel()  # what was sent cannot be called back
-        self._send(rules.InstantSink(future), chosen, batch)
+        self._send(InstantSink(future), chosen, batch)
         return future
 
     def _headed_instant(
@@ -189,7 +190,7 @@ class Producer:
         return result
 
     def _send(
-        self, sink: Ticket | rules.InstantSink, partition: int, batch: bytes, one_way: bool = False
+        self, sink: Ticket | InstantSink, partition: int, batch: bytes, one_way: bool = False
     ) -> None:
         if self._rules.try_instant(sink, partition, batch, one_way):
             return

@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-import moebius
-
-from ...errors import BadRequest, Corrupt, Error, Expired, InvalidState, TooLarge
+from ...errors import BadRequest, Error, Expired, InvalidState, TooLarge
 from ...items import CODECS, Buffer, pack, pack_many
 from ...limits import (
     CLIENT_CLOSE_TIMEOUT_S,
@@ -22,21 +20,16 @@ from ...limits import (
     LOST_TRANSACTIONS_MAX,
 )
 from ...model import TransactionState, Ttl, milliseconds
-from ...protocol import CancelTransactions, Done, Instant, OpenTransaction, decode_reply
+from ...protocol import CancelTransactions, Done, Instant, OpenTransaction
 from . import closing
 from .agent import Agent, open_agent
 from .draft import Draft
-from .failures import translated
 from .heading import Heading, make_heading
 from .link import Link
 from .outbox import Outbox, is_arrow
 from .partitioning import Partitioner, listed
-from .session import Session
 from .ticket import AnyOf, Steps, Ticket, answer_within
 from .turns import Turns
-
-if TYPE_CHECKING:
-    from moebius.messages import Parts
 
 POLICIES = ("checkpoint", "cancel", "error", "enqueue")
 """What `open` does about transactions that are open in the same partition."""
@@ -374,56 +367,3 @@ class Producer:
             self.abandon(draft)
             raise
         return draft.id
-
-
-class Promise(Protocol):
-    """A future of either kind. One whose user has lost interest is done already."""
-
-    def done(self) -> bool:
-        """Whether nothing can be put into it any more."""
-
-    def set_result(self, result: int, /) -> None:
-        """It is the id of a transaction."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """It failed."""
-
-
-class InstantSink:
-    """Puts the id of an instant transaction into a future. A moebius sink; without a future, for nobody."""
-
-    __slots__ = ("future", "number", "session", "size")
-
-    def __init__(self, future: Promise | None) -> None:
-        self.future = future
-        self.session: Session | None = None
-        self.number = self.size = 0
-
-    def item(self, parts: Parts) -> None:
-        """One response of many: there are no such requests."""
-
-    def done(self, parts: Parts | None) -> None:
-        """It was answered or, if nobody wants an answer, sent."""
-        session = self.session
-        assert session is not None
-        session.answered(self.number, self.size, None)
-        if self.future is None or self.future.done():
-            return
-        try:
-            reply = decode_reply(parts[0]) if parts else None
-        except Corrupt as error:
-            self.future.set_exception(error)
-            return
-        if isinstance(reply, Done):
-            self.future.set_result(reply.id)
-        else:
-            self.future.set_exception(Error(f"the server answered with {type(reply).__name__}"))
-
-    def fail(self, error: moebius.Error) -> None:
-        """It failed."""
-        session = self.session
-        assert session is not None
-        failure = session.named(translated(error))
-        session.answered(self.number, self.size, failure)
-        if self.future is not None and not self.future.done():
-            self.future.set_exception(failure)
