@@ -25,6 +25,7 @@ def embedded(
     path: str | Path,
     *,
     timeout: float = CLIENT_TIMEOUT_S,
+    tracing: bool | None = None,
     listen: Sequence[str] = (),
     **options: Any,
 ) -> Client:
@@ -34,7 +35,7 @@ def embedded(
     it closes the server. `listen` lets others in too, by further addresses; `options` are the settings
     of `tstreams serve`. `InvalidState` if another server has the directory.
     """
-    config = _config(timeout, options)
+    config = _config(timeout, tracing, options)
     server = _Server(path, [config.url, *listen], options)
     server.start()
     return Client(config, on_closed=server.stop)
@@ -44,6 +45,7 @@ def embedded_aio(
     path: str | Path,
     *,
     timeout: float = CLIENT_TIMEOUT_S,
+    tracing: bool | None = None,
     listen: Sequence[str] = (),
     **options: Any,
 ) -> Opening[AsyncClient]:
@@ -53,7 +55,7 @@ def embedded_aio(
     it closes the server, also if the task is cancelled. `listen` lets others in too, by further addresses;
     `options` are the settings of `tstreams serve`. `InvalidState` if another server has the directory.
     """
-    config = _config(timeout, options)
+    config = _config(timeout, tracing, options)
     return Opening(_open(config, _Server(path, [config.url, *listen], options)))
 
 
@@ -72,9 +74,9 @@ async def _open(config: ClientConfig, server: _Server) -> AsyncClient:
     return await open_client(config, stop)
 
 
-def _config(timeout: float, options: dict[str, Any]) -> ClientConfig:
+def _config(timeout: float, tracing: bool | None, options: dict[str, Any]) -> ClientConfig:
     address = f"inproc://tstreams-{os.getpid()}-{next(_numbers)}"
-    return ClientConfig(address, token=options.get("token", ""), timeout=timeout)
+    return ClientConfig(address, token=options.get("token", ""), timeout=timeout, tracing=tracing)
 
 
 class _Server:

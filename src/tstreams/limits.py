@@ -26,6 +26,13 @@ FRAME_BYTES_MAX = 16 * MIB
 BATCH_ITEMS_MAX = 1_000_000
 """Items in one batch: bounds the offsets that a reader has to make room for (4 MB)."""
 
+HEADERS_MAX = 64
+"""Headers of one transaction. They say what it is; what it holds are its items."""
+
+HEADERS_BYTES_MAX = 16 * KIB
+"""Headers of one transaction, with three bytes for each beside its name and its value: two browsers' worth of
+baggage. They are never compressed, and travel with every read of the first batch."""
+
 STREAM_TTL_MS_MIN = 1_000
 """A stream's shortest ttl. Shorter would be gone before a reader could come."""
 
@@ -178,6 +185,9 @@ PROCESS_COMMITS_MAX = 64
 
 PROCESS_COMMIT_S = 1.0
 """How long a processing loop works before it commits, if the batch is not full before."""
+
+TRACE_LINKS_MAX = 128
+"""Transactions that the span of a whole range is linked to: what an SDK of OpenTelemetry keeps by default."""
 
 # What writes into other stores keeps to.
 

@@ -19,7 +19,7 @@ from tests.fuzz.targets import CORPUS, READERS, REQUESTS, SCHEMA, VALUES
 from tstreams import protocol
 from tstreams.core import records
 from tstreams.index import facts, keys
-from tstreams.items import Codec, pack, pack_arrow, pack_schema
+from tstreams.items import Codec, headed, pack, pack_arrow, pack_headers, pack_schema
 from tstreams.items.batch import HEADER_BYTES
 from tstreams.ledger.format import Head, encode_group
 from tstreams.sinks.keys import ItemKey
@@ -87,6 +87,12 @@ def _items() -> Iterator[tuple[str, bytes]]:
         head = struct.pack("<BBHI", kind, used, count, size)
         yield "sealed", head + blob[HEADER_BYTES:]
     yield "batches", pack(ITEMS)
+    section = pack_headers({"traceparent": b"00-0af7", "kind": b"", "é": b"x" * 40})
+    yield "batches", headed(pack(ITEMS), section)
+    yield (
+        "item_headers",
+        len(section).to_bytes(2, "little") + section + pack([b"one"])[HEADER_BYTES:],
+    )
     rows = pack_arrow(ROWS)[HEADER_BYTES:]
     yield "sealed", struct.pack("<BBHI", 1, 0, 2, len(rows)) + rows
     yield "rows", b"\x02" + rows
@@ -137,6 +143,10 @@ def _texts() -> Iterator[tuple[str, bytes]]:
         yield "spark_options", options.format(start).encode()
     yield "spark_options", b'stream=["a","b"]\nend={"a":{"0":5}}\nconsumer=c'
     yield "spark_options", b"stream=orders-*\nstart=newest\nfailOnDataLoss=false\ntlsCa=x"
+    yield (
+        "spark_options",
+        b"headers=true\ntracing=true\ntraceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    )
     yield "spark_options", b"maxTransactionBytes=100\nstagingTtl=3.5\ncompression=lz4"
     yield "spark_offsets", json.dumps({"orders": {"0": 179300000000000000, "1": 0}}).encode()
     yield "framing", b"\x00\x03one\ntwo\n\nfour"

@@ -32,7 +32,16 @@ from tstreams.config import SETTINGS
 from tstreams.core import records
 from tstreams.errors import BadRequest, Corrupt, Error, TooLarge
 from tstreams.index import facts, keys
-from tstreams.items import Items, Joiner, Kind, check, read_schema, to_table
+from tstreams.items import (
+    Items,
+    Joiner,
+    Kind,
+    check,
+    headers_of,
+    pack_headers,
+    read_schema,
+    to_table,
+)
 from tstreams.items.batch import VERSION
 from tstreams.ledger import format as ledger_format
 from tstreams.model import Stream, check_name, milliseconds, time_of
@@ -177,6 +186,20 @@ def sealed(data: bytes) -> None:
     body = data[8:]
     checksum = crc32c(body, crc32c(head))
     _read(head + checksum.to_bytes(4, "little") + body)
+
+
+@target
+def item_headers(data: bytes) -> None:
+    """An item batch with headers, and a right checksum: the size of the section, then all the rest."""
+    if len(data) < 2:
+        return
+    size, rest = int.from_bytes(data[:2], "little"), data[2:]
+    head = struct.pack("<BBBBII", VERSION, 0, 0, 1, 1, max(0, len(rest) - size))
+    section = struct.pack("<I", size) + rest
+    blob = head + crc32c(section, crc32c(head)).to_bytes(4, "little") + section
+    _read(blob)
+    with contextlib.suppress(Corrupt, BadRequest):
+        assert pack_headers(headers_of(blob)) == rest[:size]
 
 
 @target

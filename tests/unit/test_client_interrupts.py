@@ -8,7 +8,8 @@ import pytest
 
 from tstreams.client.rules.draft import Draft
 from tstreams.client.rules.group import Group
-from tstreams.client.rules.producer import InstantSink, Producer, open_producer
+from tstreams.client.rules.instant import InstantSink
+from tstreams.client.rules.producer import Producer, open_producer
 from tstreams.client.rules.reader import open_reader
 from tstreams.errors import InvalidState, Unavailable
 from tstreams.items import read

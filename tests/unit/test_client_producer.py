@@ -6,17 +6,19 @@ from collections import Counter
 from concurrent.futures import Future
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tstreams.client.rules.draft import Draft
+from tstreams.client.rules.instant import InstantSink
 from tstreams.client.rules.outbox import Outbox
 from tstreams.client.rules.partitioning import Partitioner
-from tstreams.client.rules.producer import InstantSink, Producer, open_producer
+from tstreams.client.rules.producer import Producer, open_producer
 from tstreams.client.rules.streams import create_stream, delete_stream
 from tstreams.errors import Expired, Fenced, InvalidState, Timeout, TooLarge, Unavailable
-from tstreams.items import Codec, Items, read
+from tstreams.items import Codec, Items, headers_of, read
 from tstreams.limits import (
     CLIENT_WINDOW_BYTES,
     COMMIT_BROUGHT_MAX,
@@ -503,3 +505,30 @@ def test_keys_that_follow_each_other_are_spread_evenly() -> None:
         counts = Counter(partitioner.pick(None, key) for key in keys)
         assert len(counts) == 4
         assert max(counts.values()) < 2 * min(counts.values())
+
+
+def test_headers_go_with_the_first_batch_also_if_that_was_ready_for_another_checkpoint(
+    wire: ShardWire, producer: Producer
+) -> None:
+    draft = run(producer.open(0, None, "enqueue", {"a": b"1"}))
+    draft.add(b"first")
+    draft.seal()
+    run(draft.finish(may_bring=True))
+    assert draft.last is not None
+    assert headers_of(draft.last) == {"a": b"1"}
+    draft.unseal()  # that checkpoint was not made
+    draft.add(b"second")
+    wire.hold.add("SendItems")
+    run(draft.flush())
+    sent = [it.sent for it in wire.held]
+    assert [headers_of(it) for it in sent] == [{"a": b"1"}, {}]
+    assert [list(it) for it in read(sent)] == [[b"first"], [b"second"]]
+
+
+def test_empty_arrow_data_takes_no_headers_away(wire: ShardWire, producer: Producer) -> None:
+    draft = run(producer.open(0, None, "enqueue", {"a": b"1"}))
+    run(draft.add_many(pa.array([], pa.binary())))
+    wire.hold.add("SendItems")
+    run(draft.add_many(pa.array([b"x", b"y"])))
+    run(draft.add_many(pa.array([b"z"])))
+    assert [headers_of(it.sent) for it in wire.held] == [{"a": b"1"}, {}]

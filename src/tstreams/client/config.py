@@ -44,10 +44,14 @@ class ClientConfig:
     timeout: float = CLIENT_TIMEOUT_S
     tls: Tls | ssl.SSLContext | None = None
     curve: CurveClient | None = field(default=None, repr=False)
+    tracing: bool | None = None
+    """Whether spans are made, with OpenTelemetry. None: as the environment says, in `TSTREAMS_TRACING`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
             raise BadRequest(f"an address is text such as tcp://127.0.0.1:7070, not {self.url!r}")
+        if self.tracing is not None and not isinstance(self.tracing, bool):
+            raise BadRequest(f"tracing is True, False or None, not {self.tracing!r}")
         seconds: Any = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise BadRequest(f"a timeout is a number of seconds, not {seconds!r}")
@@ -63,7 +67,7 @@ class ClientConfig:
             raise TypeError(
                 "an ssl.SSLContext cannot be pickled: give `tls` as tstreams.Tls(ca_file=...)"
             )
-        return (self.url, self.token, self.timeout, self.tls, self.curve)
+        return (self.url, self.token, self.timeout, self.tls, self.curve, self.tracing)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         for name, value in zip(self.__slots__, state, strict=True):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _PAIR = struct.Struct("<ii")
 
 
-def pack(items: Iterable[Buffer], codec: Codec = Codec.NONE) -> bytes:
+def pack(
+    items: Iterable[Buffer], codec: Codec = Codec.NONE, bytes_max: int = FRAME_BYTES_MAX
+) -> bytes:
     """Make one batch of items.
 
     `TypeError` for a `str`, `BadRequest` if there are none, `TooLarge` if there are more than one batch
@@ -28,10 +30,10 @@ def pack(items: Iterable[Buffer], codec: Codec = Codec.NONE) -> bytes:
     """
     parts = items if isinstance(items, (list, tuple)) else list(items)
     if len(parts) == 1 and type(parts[0]) is bytes:
-        return _pack_one(parts[0], codec, FRAME_BYTES_MAX)
+        return _pack_one(parts[0], codec, bytes_max)
     if not parts:
         raise BadRequest("a batch holds at least one item")
-    return _pack(parts, codec, FRAME_BYTES_MAX)
+    return _pack(parts, codec, bytes_max)
 
 
 def pack_many(

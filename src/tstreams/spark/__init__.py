@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .pipelines import Pipeline, Place, pipeline
 from .session import session
+from .tracing import tracing_options
 
-__all__ = ["Pipeline", "Place", "pipeline", "session"]
+__all__ = ["Pipeline", "Place", "pipeline", "session", "tracing_options"]

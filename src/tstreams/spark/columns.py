@@ -31,6 +31,9 @@ METADATA = pa.schema(
 )
 """What is known of every item."""
 
+HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()), nullable=False)
+"""What the transaction of every item says of itself."""
+
 ITEM = pa.schema([pa.field("item", pa.binary(), nullable=False)])
 
 
@@ -60,14 +63,15 @@ class Layout:
     typed: bool
 
     @staticmethod
-    def of(schema: pa.Schema | None, metadata: bool | None = None) -> Layout:
+    def of(schema: pa.Schema | None, metadata: bool | None = None, headers: bool = False) -> Layout:
         """For a stream with this schema, or with none. Items come with what is known of them, rows
-        without, unless it is said otherwise."""
+        without, unless it is said otherwise. Headers come if they are wanted."""
+        extra = [to_spark(HEADERS)] if headers else []
         if schema is None:
-            known = METADATA if metadata is not False else ()
-            return Layout(pa.schema([*known, *ITEM]), False)
+            known = [*METADATA] if metadata is not False else []
+            return Layout(pa.schema([*known, *extra, *ITEM]), False)
         own = [to_spark(it) for it in schema]
-        known = [it.with_name("_" + it.name) for it in METADATA] if metadata else []
+        known = [it.with_name("_" + it.name) for it in [*(METADATA if metadata else ()), *extra]]
         return Layout(pa.schema([*own, *known]), True)
 
     def only(self, names: Sequence[str]) -> Layout:
@@ -96,6 +100,10 @@ class Columns:
         self._parts: list[Any] = []
         """Of typed rows tables, else arrays of items."""
         self._rows = 0
+        self._header_column = layout.prefix + HEADERS.name
+        self._with_headers = self._header_column in layout.schema.names
+        self._headers: list[dict[str, bytes]] = []
+        """Of each transaction, if they are wanted."""
         self._index = pa.array([], pa.int32())
         self._indexed: list[int] = []
         self._stream = _Constant(pa.scalar(stream, pa.string()))
@@ -108,6 +116,7 @@ class Columns:
                 ("transaction", lambda: self._repeated(np.array(self._ids), pa.int64())),
                 ("index", self._indices),
                 ("time", lambda: self._repeated(np.array(self._ids) // IDS_PER_MS * 1000, _TIME)),
+                (HEADERS.name, self._repeated_headers),
             )
         }
 
@@ -118,6 +127,8 @@ class Columns:
                 self._parts.append(transaction.to_arrow())
             else:
                 self._parts += self._item_arrays(transaction)
+            if self._with_headers:
+                self._headers.append(transaction.headers)
             rows = len(transaction)
             self._ids.append(transaction.id)
             self._counts.append(rows)
@@ -133,6 +144,7 @@ class Columns:
         columns = [self._column(it, own) for it in self._schema]
         whole = pa.Table.from_arrays(columns, schema=self._schema)
         self._ids, self._counts, self._parts, self._rows = [], [], [], 0
+        self._headers = []
         yield from whole.to_batches(max_chunksize=2 * ROWS_PER_BATCH)
 
     def _item_arrays(self, transaction: ReadTransaction) -> list[pa.Array]:
@@ -171,6 +183,11 @@ class Columns:
         """A column with one value for each transaction."""
         repeated = np.repeat(values, self._counts)
         return pa.Array.from_buffers(kind, self._rows, [None, pa.py_buffer(repeated)])
+
+    def _repeated_headers(self) -> pa.Array:
+        kind = self._schema.field(self._header_column).type
+        each = pa.array([list(it.items()) for it in self._headers], kind)
+        return each.take(pa.array(np.repeat(np.arange(len(self._counts)), self._counts)))
 
     def _indices(self) -> pa.Array:
         if self._counts != self._indexed:  # transactions are often of one size: they share it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,12 +27,15 @@ READ_OPTIONS = [
     "minPartitions",
     "consumer",
     "metadata",
+    "headers",
     "failOnDataLoss",
     "token",
     "timeout",
     "tlsCa",
     "tlsCert",
     "tlsKey",
+    "tracing",
+    "traceparent",
 ]
 WRITE_OPTIONS = [
     "url",
@@ -44,7 +48,10 @@ WRITE_OPTIONS = [
     "tlsCa",
     "tlsCert",
     "tlsKey",
+    "tracing",
+    "traceparent",
 ]
+_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 DIGITS_MAX = 18
 """Of a number in an option: all such numbers fit into 64 bits."""
 SPARK_OPTIONS = ("path", "checkpointlocation", "queryname", "__cdc_data_source")
@@ -115,6 +122,10 @@ class ReadOptions:
     metadata: bool | None
     """None: with items, and not with the rows of a schema."""
     fail_on_data_loss: bool
+    headers: bool = False
+    """Whether the headers of each item's transaction are a column."""
+    traceparent: str | None = None
+    """The span that the query belongs to."""
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> ReadOptions:
@@ -132,6 +143,8 @@ class ReadOptions:
             options.text("consumer"),
             None if options.text("metadata") is None else options.flag("metadata", False),
             options.flag("failOnDataLoss", True),
+            options.flag("headers", False),
+            options.traceparent(),
         )
 
 
@@ -144,6 +157,8 @@ class WriteOptions:
     transaction_bytes_max: int
     staging_ttl_s: float
     compression: str
+    traceparent: str | None = None
+    """The span that the query belongs to."""
 
     @staticmethod
     def parse(given: Mapping[str, str]) -> WriteOptions:
@@ -157,6 +172,7 @@ class WriteOptions:
             options.number("maxTransactionBytes") or 16 * MIB,
             milliseconds(float(ttl) if ttl.replace(".", "", 1).isdecimal() else ttl) / 1000,
             options.get("compression", "none"),
+            options.traceparent(),
         )
 
 
@@ -203,6 +219,16 @@ class _Options:
             raise BadRequest(f"option {name} is true or false, not {value!r}")
         return value == "true"
 
+    def traceparent(self) -> str | None:
+        """As W3C Trace Context has it: a version, a trace, a span and flags."""
+        value = self.text("traceparent")
+        if value is not None and not _TRACEPARENT.fullmatch(value):
+            raise BadRequest(
+                "option traceparent is such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01, "
+                f"not {value[:100]!r}"
+            )
+        return value
+
     def client(self) -> ClientConfig:
         """How to reach the server. Can be pickled, and is, to each executor."""
         ca, cert, key = self.text("tlsCa"), self.text("tlsCert"), self.text("tlsKey")
@@ -212,7 +238,11 @@ class _Options:
             timeout_s = float(timeout)
         except ValueError:
             raise BadRequest(f"option timeout is a number of seconds, not {timeout!r}") from None
-        return ClientConfig(self.required("url"), self.get("token", ""), timeout_s, tls)
+        tracing = None
+        if self.text("tracing") is not None or self.text("traceparent") is not None:
+            tracing = self.flag("tracing", True)
+        url, token = self.required("url"), self.get("token", "")
+        return ClientConfig(url, token, timeout_s, tls, tracing=tracing)
 
 
 def _json(text: str, option: str) -> Any:

@@ -120,7 +120,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a slice, as record batches."""
         assert isinstance(partition, Slice)
         options = self._options
-        return slices.read(options.client, self._layout, partition, options.fail_on_data_loss)
+        return slices.read(
+            options.client,
+            self._layout,
+            partition,
+            options.fail_on_data_loss,
+            options.traceparent,
+        )
 
 
 class BatchReader(DataSourceReader):
@@ -157,4 +163,5 @@ class BatchReader(DataSourceReader):
         ):  # there was nothing to plan, but Spark runs a task for it
             return iter(())
         # A range may end anywhere: that nothing is at its end does not mean that something was lost.
-        return slices.read(self._options.client, self._layout, partition, False)
+        options = self._options
+        return slices.read(options.client, self._layout, partition, False, options.traceparent)

@@ -14,6 +14,7 @@ from ..errors import Error, NotFound
 from ..model import Stream
 from . import connections
 from .columns import Columns, Layout
+from .tracing import received
 
 COUNTED_AT_ONCE = 20_000
 
@@ -72,7 +73,11 @@ class DataLost(Error):
 
 
 def read(
-    config: ClientConfig, layout: Layout, slice_: Slice, fail_on_data_loss: bool
+    config: ClientConfig,
+    layout: Layout,
+    slice_: Slice,
+    fail_on_data_loss: bool,
+    traceparent: str | None = None,
 ) -> Iterator[Any]:
     """The rows of a slice, as record batches."""
     ts = connections.client(config)
@@ -82,7 +87,7 @@ def read(
     def transactions() -> Iterator[Any]:
         nonlocal last_id
         found = ts.scan(slice_.stream, slice_.partition, after=slice_.after, up_to=slice_.up_to)
-        for transaction in found:
+        for transaction in received(ts, found, slice_.stream, slice_.partition, traceparent):
             last_id = transaction.id
             yield transaction
 

@@ -41,7 +41,7 @@ class Source:
                 raise BadRequest(
                     f"streams {first.name!r} and {other.name!r} have different schemas: read each alone"
                 )
-        return Layout.of(first.schema, options.metadata)
+        return Layout.of(first.schema, options.metadata, options.headers)
 
     def schema(self) -> StructType:
         """The columns of a read."""

@@ -23,6 +23,7 @@ from . import connections
 from .options import WriteOptions
 from .outlet import Outlet
 from .routing import split_by_partition, split_by_stream
+from .tracing import belonging_to
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -119,10 +120,11 @@ def _write(
         return TaskDone(name, step, [], sum(batch.num_rows for batch in batches))
     task = Task(ts, options, job, step)
     try:
-        task.prepare()
-        for batch in batches:
-            task.add(batch)
-        done = TaskDone(name, step, task.stage(), task.rows)
+        with belonging_to(ts, options.traceparent):
+            task.prepare()
+            for batch in batches:
+                task.add(batch)
+            done = TaskDone(name, step, task.stage(), task.rows)
     except BaseException:
         task.close()
         raise

@@ -36,6 +36,7 @@ from ..rules.scanning import find_source, survey
 from ..rules.subscribing import check_callbacks, open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
+from ..tracing import tracing_of
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
@@ -49,6 +50,8 @@ from .subscriber import Subscriber, halt
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..tracing.spans import Tracing
 
 T = TypeVar("T")
 
@@ -67,6 +70,7 @@ class Client:
         config: ClientConfig,
         wire: moebius.aio.Client,
         on_closed: Callable[[], Awaitable[None]] | None,
+        tracing: Tracing | None,
     ) -> None:
         self.config = config
         """What it was made of. Can be pickled."""
@@ -76,7 +80,7 @@ class Client:
         self._closed = False
         self._ended = asyncio.Event()
         self._agents: dict[Producer | Consumer | Subscriber, None] = {}
-        self._link = Link(wire, config.timeout)
+        self._link = Link(wire, config.timeout, tracing)
         self._driver = Driver(self._link)
 
     # Streams.
@@ -407,6 +411,7 @@ async def open_client(
     """Connect. `on_closed` is called after the connection was closed, also if it never came about."""
     begun_at = time.monotonic()
     try:
+        tracing = tracing_of(config.tracing)
         wire = moebius.aio.Client(
             config.url,
             timeout=config.timeout,
@@ -422,7 +427,7 @@ async def open_client(
         if isinstance(error, moebius.Error):
             raise translated(error) from None
         raise
-    client = Client(config, wire, on_closed)
+    client = Client(config, wire, on_closed, tracing)
     try:
         left_s = config.timeout - (time.monotonic() - begun_at)
         await client._driver.run(client._link.describe(max(0.001, left_s)))
@@ -438,15 +443,16 @@ def connect(
     timeout: float = CLIENT_TIMEOUT_S,
     tls: Tls | ssl.SSLContext | None = None,
     curve: moebius.CurveClient | None = None,
+    tracing: bool | None = None,
 ) -> Opening[Client]:
     """Connect to a server: `async with tstreams.aio.connect("tcp://127.0.0.1:7070") as ts: ...`
 
     Or `ts = await tstreams.aio.connect(...)`. `timeout` is the deadline of connecting and of every call.
-    `tls` is for tcp addresses, `curve` for those of ZeroMQ. Instead of all that, the `config` of another
-    client.
+    `tls` is for tcp addresses, `curve` for those of ZeroMQ. `tracing` makes spans with OpenTelemetry; None
+    leaves that to the environment, in `TSTREAMS_TRACING`. Instead of all that, the `config` of another client.
     """
     if not isinstance(url, ClientConfig):
         if isinstance(tls, bool):
             raise BadRequest("tls is a tstreams.Tls or an ssl.SSLContext, not a bool")
-        url = ClientConfig(url, token, timeout, tls, curve)
+        url = ClientConfig(url, token, timeout, tls, curve, tracing)
     return Opening(open_client(url))

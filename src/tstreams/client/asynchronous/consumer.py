@@ -30,6 +30,7 @@ class Consumer:
         self._driver = driver
         self._rules = reader
         self._on_close = on_close
+        self._tracing = reader.source.link.tracing
 
     @property
     def name(self) -> str:
@@ -58,7 +59,10 @@ class Consumer:
         seconds = check_wait(timeout, "timeout")
         wait_s = math.inf if seconds is None else seconds
         await self._driver.breathe()
-        return self._wrap(await self._driver.run(self._rules.get(partition, wait_s)))
+        found = await self._driver.run(self._rules.get(partition, wait_s))
+        if found is not None and self._tracing is not None:
+            self._tracing.receive(found)
+        return self._wrap(found)
 
     def read(self, max_wait: float | None = None) -> Reading:
         """The transactions of all partitions, each partition in its order, as they become visible.
@@ -166,4 +170,6 @@ class Reading:
             if found is None:
                 self._ended = True
                 raise StopAsyncIteration
+        if reader.source.link.tracing is not None:
+            reader.source.link.tracing.receive(found)
         return ReadTransaction(driver, found)

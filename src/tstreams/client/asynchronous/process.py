@@ -24,6 +24,7 @@ async def process(
 ) -> Processed:
     """Read, call, write and commit, until it is over."""
     is_stopped = (lambda: False) if stop is None else stop.is_set
+    tracing = processing.producer.tracing
     told = 0
     try:
         while True:
@@ -36,13 +37,19 @@ async def process(
             if delivery is None:
                 return processing.done
             try:
-                await _write(driver, processing, delivery, fn(ReadTransaction(driver, delivery)))
+                transaction = ReadTransaction(driver, delivery)
+                if tracing is None:
+                    await _write(driver, processing, delivery, fn(transaction))
+                else:
+                    with tracing.handling(delivery):
+                        await _write(driver, processing, delivery, fn(transaction))
             except Exception as error:
                 where = f"{processing.reader.agent.stream.name!r}/{delivery.entry.partition}"
                 error.add_note(f"while transaction {delivery.id} of {where} was processed")
                 raise
     finally:
         # At once: whoever is cancelled may close the client before the first answer is here.
+        processing.drop()
         agents = (processing.producer, processing.reader)
         await asyncio.wait([driver.spawn(agent.close()) for agent in agents])
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ...items import Buffer
 from ...protocol import Done
 from ..pickling import refuse_to_pickle
 from ..rules import producer as rules
+from ..rules.heading import Heading, make_heading
+from ..rules.instant import InstantSink
 from ..rules.ticket import Ticket
 from .driver import Driver
 from .opening import Opening
@@ -57,24 +59,41 @@ class Producer:
     # Transactions.
 
     def open(
-        self, partition: int | None = None, *, key: Buffer | None = None, policy: str = "enqueue"
+        self,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        policy: str = "enqueue",
+        headers: Mapping[str, Buffer] | None = None,
     ) -> Opening[Transaction]:
         """Open a transaction in this partition, in that of a key's hash, or in the next one in turn.
 
         `await` it, or `async with` it. `policy` says what happens to transactions of this producer that
         are open in the partition: "checkpoint" or "cancel" them, "error" raises `InvalidState`, "enqueue"
-        leaves them. If the task is cancelled in here, no transaction stays open.
+        leaves them. `headers` are names with bytes that travel with the transaction, beside its items: few
+        and small ones. If the task is cancelled in here, no transaction stays open.
         """
-        return Opening(self._open(partition, key, policy))
+        return Opening(self._open(partition, key, policy, headers))
 
     def transaction(
-        self, partition: int | None = None, *, key: Buffer | None = None, policy: str = "enqueue"
+        self,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        policy: str = "enqueue",
+        headers: Mapping[str, Buffer] | None = None,
     ) -> Opening[Transaction]:
         """The same as `open`, to be used with `async with`."""
-        return Opening(self._open(partition, key, policy))
+        return Opening(self._open(partition, key, policy, headers))
 
-    async def _open(self, partition: int | None, key: Buffer | None, policy: str) -> Transaction:
-        draft = await self._driver.run(self._rules.open(partition, key, policy))
+    async def _open(
+        self,
+        partition: int | None,
+        key: Buffer | None,
+        policy: str,
+        headers: Mapping[str, Buffer] | None,
+    ) -> Transaction:
+        draft = await self._driver.run(self._rules.open(partition, key, policy, headers))
         return Transaction(self._driver, draft)
 
     async def checkpoint(self, partition: int | None = None) -> None:
@@ -100,6 +119,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: Literal[True] = True,
         wait: Literal[True] = True,
+        headers: Mapping[str, Buffer] | None = None,
     ) -> int: ...
     @overload
     async def instant(
@@ -110,6 +130,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: Literal[True] = True,
         wait: Literal[False],
+        headers: Mapping[str, Buffer] | None = None,
     ) -> asyncio.Future[int]: ...
     @overload
     async def instant(
@@ -120,6 +141,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: Literal[False],
         wait: bool = True,
+        headers: Mapping[str, Buffer] | None = None,
     ) -> None: ...
     async def instant(
         self,
@@ -129,6 +151,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: bool = True,
         wait: bool = True,
+        headers: Mapping[str, Buffer] | None = None,
     ) -> int | asyncio.Future[int] | None:
         """A whole transaction in one round trip: its id, when it is durable and visible.
 
@@ -142,11 +165,18 @@ class Producer:
         producer = self._rules
         producer.agent.check()
         chosen = producer.partitioner.pick(partition, key)
+        if headers is not None or producer.tracing is not None:
+            return await self._headed_instant(items, chosen, headers, reliable, wait)
         batch = producer.pack_instant(items)
         if type(batch) is not bytes:
             return await self._long_instant(chosen, batch, reliable, wait)  # type: ignore[arg-type]
+        return await self._short_instant(chosen, batch, reliable, wait)
+
+    async def _short_instant(
+        self, chosen: int, batch: bytes, reliable: bool, wait: bool
+    ) -> int | asyncio.Future[int] | None:
         if not reliable:
-            await self._send(rules.InstantSink(None), chosen, batch, True)
+            await self._send(InstantSink(None), chosen, batch, True)
             return None
         if wait:
             ticket = Ticket()
@@ -155,20 +185,44 @@ class Producer:
                 await self._driver.wait(ticket)
             return ticket.reply(Done).id
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        await self._send(rules.InstantSink(future), chosen, batch)
+        await self._send(InstantSink(future), chosen, batch)
         return future
 
+    async def _headed_instant(
+        self,
+        items: Any,
+        partition: int,
+        headers: Mapping[str, Buffer] | None,
+        reliable: bool,
+        wait: bool,
+    ) -> int | asyncio.Future[int] | None:
+        producer = self._rules
+        heading = make_heading(producer.agent, partition, headers)
+        with heading.failing():
+            batch = producer.pack_instant(items, heading.batch_bytes_max)
+            if not isinstance(batch, bytes):
+                return await self._long_instant(partition, batch, reliable, wait, heading)
+            batch = heading.put_on(batch)
+            result = await self._short_instant(partition, batch, reliable, wait)
+        heading.settle(result)
+        return result
+
     async def _send(
-        self, sink: Ticket | rules.InstantSink, partition: int, batch: bytes, one_way: bool = False
+        self, sink: Ticket | InstantSink, partition: int, batch: bytes, one_way: bool = False
     ) -> None:
         if not self._rules.try_instant(sink, partition, batch, one_way):
             await self._driver.run(self._rules.send_instant(sink, partition, batch, one_way))
 
     async def _long_instant(
-        self, partition: int, batches: Iterator[bytes], reliable: bool, wait: bool
+        self,
+        partition: int,
+        batches: Iterator[bytes],
+        reliable: bool,
+        wait: bool,
+        heading: Heading | None = None,
     ) -> int | asyncio.Future[int] | None:
         """More than one batch takes: opened, filled and checkpointed, also if it need not be reliable."""
-        draft = await self._driver.run(self._rules.write_long(partition, batches))
+        draft = await self._driver.run(self._rules.write_long(partition, batches, heading))
         future = self._driver.spawn(self._rules.commit_long(draft))
         if not reliable:
             future.add_done_callback(lambda done: done.exception())  # nobody wants to know

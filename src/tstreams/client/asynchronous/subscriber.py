@@ -57,6 +57,8 @@ class Subscriber:
         self._rules = subscriber
         self._on_close = on_close
         self._on_transaction = on_transaction
+        if subscriber.agent.session.link.tracing is not None:
+            self._on_transaction = _traced(on_transaction)
         self._on_failure = on_failure
         self._tasks: set[asyncio.Task[None]] = set()
         subscriber.inside = self._is_inside
@@ -230,6 +232,20 @@ class Subscriber:
 
     def __reduce__(self) -> Any:
         raise refuse_to_pickle("a subscriber")
+
+
+def _traced(
+    on_transaction: Callable[[Subscriber, ReadTransaction], object],
+) -> Callable[[Subscriber, ReadTransaction], object]:
+    """The same, each call in a span of its own."""
+
+    async def call(subscriber: Subscriber, transaction: ReadTransaction) -> None:
+        with transaction.traced():
+            result = on_transaction(subscriber, transaction)
+            if inspect.isawaitable(result):
+                await result
+
+    return call
 
 
 class _Call:

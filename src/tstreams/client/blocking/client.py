@@ -35,6 +35,7 @@ from ..rules.scanning import Scan, find_source, survey
 from ..rules.subscribing import check_callbacks, open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
+from ..tracing import tracing_of
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
@@ -72,6 +73,11 @@ class Client:
         self._agents: set[Producer | Consumer | Subscriber] = set()
         begun_at = time.monotonic()
         try:
+            tracing = tracing_of(config.tracing)
+        except ImportError:
+            on_closed()
+            raise
+        try:
             self._wire = moebius.Client(
                 config.url,
                 timeout=config.timeout,
@@ -84,7 +90,7 @@ class Client:
         except moebius.Error as error:
             on_closed()
             raise translated(error) from None
-        self._link = Link(self._wire, config.timeout)
+        self._link = Link(self._wire, config.timeout, tracing)
         self._driver = Driver(self._wire, self._link)
         try:
             left_s = config.timeout - (time.monotonic() - begun_at)
@@ -393,14 +399,16 @@ def connect(
     timeout: float = CLIENT_TIMEOUT_S,
     tls: Tls | ssl.SSLContext | None = None,
     curve: moebius.CurveClient | None = None,
+    tracing: bool | None = None,
 ) -> Client:
     """Connect to a server: `with tstreams.connect("tcp://127.0.0.1:7070") as ts: ...`
 
     `timeout` is the deadline of connecting and of every call. `tls` is for tcp addresses, `curve` for
-    those of ZeroMQ. Instead of all that, the `config` of another client.
+    those of ZeroMQ. `tracing` makes spans with OpenTelemetry; None leaves that to the environment, in
+    `TSTREAMS_TRACING`. Instead of all that, the `config` of another client.
     """
     if isinstance(url, ClientConfig):
         return Client(url)
     if isinstance(tls, bool):
         raise BadRequest("tls is a tstreams.Tls or an ssl.SSLContext, not a bool")
-    return Client(ClientConfig(url, token, timeout, tls, curve))
+    return Client(ClientConfig(url, token, timeout, tls, curve, tracing))

@@ -29,6 +29,7 @@ class Consumer:
         self._driver = driver
         self._rules = reader
         self._on_close = on_close
+        self._tracing = reader.source.link.tracing
 
     @property
     def name(self) -> str:
@@ -56,7 +57,10 @@ class Consumer:
         """The next transaction of a partition; None if none is visible within `timeout` seconds."""
         seconds = check_wait(timeout, "timeout")
         wait_s = math.inf if seconds is None else seconds
-        return self._wrap(self._driver.run(self._rules.get(partition, wait_s)))
+        found = self._driver.run(self._rules.get(partition, wait_s))
+        if found is not None and self._tracing is not None:
+            self._tracing.receive(found)
+        return self._wrap(found)
 
     def read(self, max_wait: float | None = None) -> Iterator[ReadTransaction]:
         """The transactions of all partitions, each partition in its order, as they become visible.
@@ -69,7 +73,7 @@ class Consumer:
         return self._read(wait_s)
 
     def _read(self, max_wait_s: float | None) -> Iterator[ReadTransaction]:
-        reader, driver = self._rules, self._driver
+        reader, driver, tracing = self._rules, self._driver, self._tracing
         while True:
             reader.agent.check()
             found = reader.take_any()
@@ -77,6 +81,8 @@ class Consumer:
                 found = driver.run(reader.next(max_wait_s))
                 if found is None:
                     return
+            if tracing is not None:
+                tracing.receive(found)
             yield ReadTransaction(driver, found)
 
     # Looking, without moving.

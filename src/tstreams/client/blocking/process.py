@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..rules.delivery import Delivery
 from ..rules.processing import Processed, Processing
 from .driver import Driver
 from .received import ReadTransaction
+
+if TYPE_CHECKING:
+    from ..tracing.spans import Tracing
 
 
 def process(
@@ -21,6 +25,7 @@ def process(
 ) -> Processed:
     """Read, call, write and commit, until it is over."""
     is_stopped = (lambda: False) if stop is None else stop.is_set
+    tracing = processing.producer.tracing
     told = 0
     try:
         while True:
@@ -31,6 +36,9 @@ def process(
             if delivery is None:
                 return processing.done
             try:
+                if tracing is not None:
+                    _trace(tracing, driver, processing, fn, delivery)
+                    continue
                 results = fn(ReadTransaction(driver, delivery))
                 if not processing.write_now(delivery, results):
                     driver.run(processing.write(delivery, results))
@@ -40,3 +48,15 @@ def process(
                 raise
     finally:
         driver.run(processing.close())
+
+
+def _trace(
+    tracing: Tracing,
+    driver: Driver,
+    processing: Processing,
+    fn: Callable[[ReadTransaction], Any],
+    delivery: Delivery,
+) -> None:
+    """Call and write, in a span: what is written leads on from it."""
+    with tracing.handling(delivery):
+        driver.run(processing.write(delivery, fn(ReadTransaction(driver, delivery))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -10,6 +10,8 @@ from ...items import Buffer
 from ...protocol import Done
 from ..pickling import refuse_to_pickle
 from ..rules import producer as rules
+from ..rules.heading import Heading, make_heading
+from ..rules.instant import InstantSink
 from ..rules.ticket import Ticket
 from .driver import Driver
 from .transaction import Transaction
@@ -55,21 +57,32 @@ class Producer:
     # Transactions.
 
     def open(
-        self, partition: int | None = None, *, key: Buffer | None = None, policy: str = "enqueue"
+        self,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        policy: str = "enqueue",
+        headers: Mapping[str, Buffer] | None = None,
     ) -> Transaction:
         """Open a transaction in this partition, in that of a key's hash, or in the next one in turn.
 
         `policy` says what happens to transactions of this producer that are open in the partition:
-        "checkpoint" or "cancel" them, "error" raises `InvalidState`, "enqueue" leaves them.
+        "checkpoint" or "cancel" them, "error" raises `InvalidState`, "enqueue" leaves them. `headers` are
+        names with bytes that travel with the transaction, beside its items: few and small ones.
         """
-        draft = self._driver.run(self._rules.open(partition, key, policy))
+        draft = self._driver.run(self._rules.open(partition, key, policy, headers))
         return Transaction(self._driver, draft)
 
     def transaction(
-        self, partition: int | None = None, *, key: Buffer | None = None, policy: str = "enqueue"
+        self,
+        partition: int | None = None,
+        *,
+        key: Buffer | None = None,
+        policy: str = "enqueue",
+        headers: Mapping[str, Buffer] | None = None,
     ) -> Transaction:
         """The same as `open`, to be used with `with`."""
-        return self.open(partition, key=key, policy=policy)
+        return self.open(partition, key=key, policy=policy, headers=headers)
 
     def checkpoint(self, partition: int | None = None) -> None:
         """Checkpoint all open transactions, or those of a partition, at once: all of them or none."""
@@ -90,6 +103,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: Literal[True] = True,
         wait: Literal[True] = True,
+        headers: Mapping[str, Buffer] | None = None,
     ) -> int: ...
     @overload
     def instant(
@@ -100,6 +114,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: Literal[True] = True,
         wait: Literal[False],
+        headers: Mapping[str, Buffer] | None = None,
     ) -> Future[int]: ...
     @overload
     def instant(
@@ -110,6 +125,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: Literal[False],
         wait: bool = True,
+        headers: Mapping[str, Buffer] | None = None,
     ) -> None: ...
     def instant(
         self,
@@ -119,6 +135,7 @@ class Producer:
         key: Buffer | None = None,
         reliable: bool = True,
         wait: bool = True,
+        headers: Mapping[str, Buffer] | None = None,
     ) -> int | Future[int] | None:
         """Open, fill and checkpoint a transaction in one round trip: its id.
 
@@ -129,11 +146,18 @@ class Producer:
         producer = self._rules
         producer.agent.check()
         chosen = producer.partitioner.pick(partition, key)
+        if headers is not None or producer.tracing is not None:
+            return self._headed_instant(items, chosen, headers, reliable, wait)
         batch = producer.pack_instant(items)
         if type(batch) is not bytes:
             return self._long_instant(chosen, batch, reliable, wait)  # type: ignore[arg-type]
+        return self._short_instant(chosen, batch, reliable, wait)
+
+    def _short_instant(
+        self, chosen: int, batch: bytes, reliable: bool, wait: bool
+    ) -> int | Future[int] | None:
         if not reliable:
-            self._send(rules.InstantSink(None), chosen, batch, True)
+            self._send(InstantSink(None), chosen, batch, True)
             return None
         if wait:
             ticket = Ticket()
@@ -143,11 +167,30 @@ class Producer:
             return ticket.reply(Done).id
         future: Future[int] = Future()
         future.set_running_or_notify_cancel()  # what was sent cannot be called back
-        self._send(rules.InstantSink(future), chosen, batch)
+        self._send(InstantSink(future), chosen, batch)
         return future
 
+    def _headed_instant(
+        self,
+        items: Any,
+        partition: int,
+        headers: Mapping[str, Buffer] | None,
+        reliable: bool,
+        wait: bool,
+    ) -> int | Future[int] | None:
+        producer = self._rules
+        heading = make_heading(producer.agent, partition, headers)
+        with heading.failing():
+            batch = producer.pack_instant(items, heading.batch_bytes_max)
+            if not isinstance(batch, bytes):
+                return self._long_instant(partition, batch, reliable, wait, heading)
+            batch = heading.put_on(batch)
+            result = self._short_instant(partition, batch, reliable, wait)
+        heading.settle(result)
+        return result
+
     def _send(
-        self, sink: Ticket | rules.InstantSink, partition: int, batch: bytes, one_way: bool = False
+        self, sink: Ticket | InstantSink, partition: int, batch: bytes, one_way: bool = False
     ) -> None:
         if self._rules.try_instant(sink, partition, batch, one_way):
             return
@@ -158,10 +201,15 @@ class Producer:
             self._driver.spawn(steps)
 
     def _long_instant(
-        self, partition: int, batches: Iterator[bytes], reliable: bool, wait: bool
+        self,
+        partition: int,
+        batches: Iterator[bytes],
+        reliable: bool,
+        wait: bool,
+        heading: Heading | None = None,
     ) -> int | Future[int] | None:
         """More than one batch takes: opened, filled and checkpointed, also if it need not be reliable."""
-        draft = self._driver.run(self._rules.write_long(partition, batches))
+        draft = self._driver.run(self._rules.write_long(partition, batches, heading))
         future = self._driver.spawn(self._rules.commit_long(draft))
         if not reliable:
             return None

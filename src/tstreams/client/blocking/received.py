@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,17 @@ class ReadTransaction:
     def time(self) -> datetime:
         """When it was opened, by the server's clock."""
         return time_of(self._delivery.id)
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """What its producer says of it, beside its items. `Corrupt` if its bytes are not what was written."""
+        return self._delivery.headers()
+
+    def traced(self) -> AbstractContextManager[Any]:
+        """For `with`: what you do in the block is a span, linked to that of the producer. It is the current
+        one, so what you write in there leads on from it. Without tracing this does nothing."""
+        tracing = self._delivery.source.link.tracing
+        return nullcontext() if tracing is None else tracing.handling(self._delivery)
 
     @property
     def state(self) -> TransactionState:

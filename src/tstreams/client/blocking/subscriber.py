@@ -45,6 +45,8 @@ class Subscriber:
         self._rules = subscriber
         self._on_close = on_close
         self._on_transaction = on_transaction
+        if subscriber.agent.session.link.tracing is not None:
+            self._on_transaction = _traced(on_transaction)
         self._on_failure = on_failure
         self._threads: list[threading.Thread] = []
         subscriber.inside = lambda: threading.current_thread() in self._threads
@@ -189,3 +191,15 @@ class Subscriber:
 
     def __reduce__(self) -> Any:
         raise refuse_to_pickle("a subscriber")
+
+
+def _traced(
+    on_transaction: Callable[[Subscriber, ReadTransaction], object],
+) -> Callable[[Subscriber, ReadTransaction], object]:
+    """The same, each call in a span of its own."""
+
+    def call(subscriber: Subscriber, transaction: ReadTransaction) -> None:
+        with transaction.traced():
+            on_transaction(subscriber, transaction)
+
+    return call

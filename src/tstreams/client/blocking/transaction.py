@@ -56,6 +56,11 @@ class Transaction:
         return time_of(self._draft.id)
 
     @property
+    def headers(self) -> dict[str, bytes]:
+        """What it says of itself, beside its items; with tracing, the context of its span too."""
+        return self._draft.headers
+
+    @property
     def state(self) -> TransactionState:
         """What has become of it, as far as this client knows."""
         return self._draft.state

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import Corrupt, Error, NotFound
-from ...items import Buffer
+from ...items import Buffer, headers_of
 from ...limits import FETCH_BYTES
 from ...model import Stream
 from ...protocol import Fetch, Fetched, FetchedTransaction, Want, decode_reply
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 class Source:
     """Where deliveries come from: what all transactions of a reader have in common."""
 
-    def __init__(self, link: Link, stream: Stream, stream_id: int) -> None:
+    def __init__(self, link: Link, stream: Stream, stream_id: int, reader: str = "") -> None:
         self.link = link
         self.stream = stream
         self.stream_id = stream_id
+        self.reader = reader
+        """Its name, if it has one."""
         self.shard = link.shard_of(stream.name)
         self.schema: pa.Schema | None = stream.schema
 
@@ -59,6 +61,13 @@ class Delivery:
     def batches(self) -> Iterator[Buffer]:
         """The batches that are here."""
         return cut(self.data, self.entry.sizes)
+
+    def headers(self) -> dict[str, bytes]:
+        """What stands in the first batch, beside its items. `Corrupt` if that cannot be read."""
+        entry = self.entry
+        if entry.first_batch or not entry.sizes:
+            raise Corrupt(f"transaction {entry.id} came without its first batch")
+        return headers_of(self.data[: entry.sizes[0]])
 
     def more(self, first_batch: int) -> Steps[Delivery]:
         """The batches from this one on, as many as fit into an answer."""

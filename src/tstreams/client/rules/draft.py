@@ -19,6 +19,7 @@ from ...model import NEXT_STATES, TransactionState
 from ...protocol import SendItems
 from .failures import is_session_end
 from .handling import at_hand
+from .heading import Heading
 from .outbox import Outbox, is_arrow
 from .ticket import PAUSE, Steps, Ticket
 from .turns import Turns
@@ -39,7 +40,13 @@ class Draft:
     transaction is not opened: its first batch or its checkpoint does that.
     """
 
-    def __init__(self, producer: Producer, transaction_id: int, partition: int) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        transaction_id: int,
+        partition: int,
+        heading: Heading | None = None,
+    ) -> None:
         self.producer = producer
         self.id = transaction_id
         self.partition = partition
@@ -47,7 +54,12 @@ class Draft:
         self.handling = at_hand()
         """The callback that it was opened in, if it was."""
         self._lock = threading.Lock()
-        self._outbox = Outbox(producer.codec, producer.schema)
+        self.heading = heading
+        """Its headers and its span, if it has any of them."""
+        if heading is None:
+            self._outbox = Outbox(producer.codec, producer.schema)
+        else:
+            self._outbox = Outbox(producer.codec, producer.schema, heading.batch_bytes_max)
         self._turns = Turns()
         self._due: deque[Iterator[Buffer]] = deque()
         self._batch: Buffer | None = None
@@ -87,11 +99,11 @@ class Draft:
                 if self.add(item):
                     yield from self.flush()
 
-    def add_batches(self, batches: Iterable[Buffer]) -> Steps[None]:
+    def add_batches(self, batches: Iterable[bytes]) -> Steps[None]:
         """Send batches that are made already."""
         yield from self._turns.enter()
         try:
-            self._due.append(iter(batches))
+            self._due.append(self._headed(iter(batches)))
             yield from self._send_due()
         finally:
             self._turns.leave()
@@ -107,7 +119,7 @@ class Draft:
                 self._check_sendable()
                 self._take_gathered()
                 if data is not None:
-                    self._due.append(self._outbox.pack(data))
+                    self._due.append(self._headed(self._outbox.pack(data)))
             yield from self._send_due()
         finally:
             self._turns.leave()
@@ -120,11 +132,18 @@ class Draft:
             with self._lock:
                 self._check_sendable()
                 if may_bring and not self._due and (self.last is None or not self._outbox):
-                    self.last = self.last or self._outbox.take_last()
+                    self.last = self.last or self._take_last()
                 self._take_gathered(but_last=may_bring)
             yield from self._send_due()
         finally:
             self._turns.leave()
+
+    def _take_last(self) -> bytes | None:
+        batch = self._outbox.take_last()
+        return batch if batch is None or self.heading is None else self.heading.put_on(batch)
+
+    def _headed(self, batches: Iterator[bytes]) -> Iterator[bytes]:
+        return batches if self.heading is None else map(self.heading.put_on, batches)
 
     def give_room(self, size: int) -> None:
         """Somebody has taken room in the window for `last`."""
@@ -152,7 +171,7 @@ class Draft:
             self._due.append(iter((self.last,)))
             self.last = None
         if self._outbox:
-            self._due.append(self._outbox.take())
+            self._due.append(self._headed(self._outbox.take()))
 
     def _send_due(self) -> Steps[None]:
         due = self._due
@@ -263,6 +282,8 @@ class Draft:
     def staged(self) -> None:
         """It belongs to a job now, and its producer has done with it."""
         self._handed_over = True
+        if self.heading is not None:
+            self.heading.end(self.id, "staged")
         self.producer.forget(self)
 
     def abandon(self) -> None:
@@ -279,6 +300,11 @@ class Draft:
             self.producer.forget(self)
         else:
             self.close(TransactionState.CANCELLED)
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """Its headers."""
+        return {} if self.heading is None else dict(self.heading.headers)
 
     @property
     def sealed(self) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from moebius.client.exchange import Pending, Sink
     from moebius.messages import Parts
 
+    from ..tracing.spans import Tracing
+
 
 class Wire(Protocol):
     """What sends requests: either client of moebius."""
@@ -50,9 +52,11 @@ class Wire(Protocol):
 class Link:
     """A node and its shards, a session in each of them that is written to, and what is under way."""
 
-    def __init__(self, wire: Wire, timeout_s: float) -> None:
+    def __init__(self, wire: Wire, timeout_s: float, tracing: Tracing | None = None) -> None:
         self.wire = wire
         self.timeout_s = timeout_s
+        self.tracing = tracing
+        """Makes spans; None if nobody wants them."""
         self.window = Window()
         self.on_leases: Callable[[], None] = lambda: None
         """Called when keepalives may be due sooner than before."""

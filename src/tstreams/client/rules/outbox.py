@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import BadRequest, TooLarge
 from ...items import Codec, pack, pack_many
-from ...limits import ITEM_BYTES_MAX, SEND_BATCH_BYTES
+from ...limits import FRAME_BYTES_MAX, ITEM_BYTES_MAX, SEND_BATCH_BYTES
 
 ITEM_OVERHEAD_BYTES = 4
 """What an item costs in a batch beside its own bytes."""
@@ -21,9 +21,10 @@ class Outbox:
     Invariant: `_bytes` is what `_items` take in a batch.
     """
 
-    __slots__ = ("_bytes", "_codec", "_items", "_schema")
+    __slots__ = ("_batch_bytes_max", "_bytes", "_codec", "_items", "_schema")
 
-    def __init__(self, codec: Codec, schema: Any) -> None:
+    def __init__(self, codec: Codec, schema: Any, batch_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._batch_bytes_max = batch_bytes_max
         self._codec = codec
         self._schema = schema
         self._items: list[bytes] = []
@@ -81,7 +82,7 @@ class Outbox:
 
     def pack(self, data: Any) -> Iterator[bytes]:
         """Arrow data as batches; what was gathered must have been taken before."""
-        return pack_many(data, self._codec, schema=self._schema)
+        return pack_many(data, self._codec, schema=self._schema, bytes_max=self._batch_bytes_max)
 
     def _batches(self, items: list[bytes]) -> Iterator[bytes]:
         ends = list(accumulate((len(item) + ITEM_OVERHEAD_BYTES for item in items), initial=0))
@@ -89,7 +90,7 @@ class Outbox:
         while start < len(items):
             enough = bisect_left(ends, ends[start] + SEND_BATCH_BYTES, start + 1)
             end = min(enough, len(items))
-            yield from pack_many(items[start:end], self._codec)
+            yield from pack_many(items[start:end], self._codec, bytes_max=self._batch_bytes_max)
             start = end
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...errors import BadRequest
@@ -18,12 +19,13 @@ from ...limits import (
     FETCH_BYTES,
     PROCESS_COMMITS_MAX,
 )
-from ...model import Offset, Ttl
+from ...model import Offset, TransactionState, Ttl
 from ...protocol import Brought, ReadPosition
 from . import closing
 from .delivery import Delivery
 from .draft import Draft
 from .group import naming
+from .heading import Heading
 from .link import Link
 from .partitioning import chosen_partitions, listed
 from .producer import Producer, open_producer
@@ -218,6 +220,7 @@ class Processing:
             yield from closing.commit(agent.session, [self.producer.turns], [agent.id], drafts)
         if self._delivery == AT_LEAST_ONCE:
             yield from self.reader.checkpoint()
+        self._results.take_headings()  # their transactions have ended, and they with them
         self._count(self._uncommitted, self._results.clear())
         self._uncommitted = 0
 
@@ -234,6 +237,8 @@ class Processing:
             ticket = yield from self._commit_drafts(drafts, marks)
         else:
             ticket = yield from self._commit_small(marks)
+        if headings := self._results.take_headings():
+            ticket.add_callback(partial(_answered, headings))
         items = self._results.clear()
         self._under_way.append(_UnderWay(ticket, drafts, marks, self._uncommitted, items))
         self._uncommitted = 0
@@ -293,5 +298,24 @@ class Processing:
 
     def close(self) -> Steps[None]:
         """Give the names back. What was not committed is dropped."""
+        self.drop()
         yield from self.producer.close()
         yield from self.reader.close()
+
+    def drop(self) -> None:
+        """What was not committed will not be."""
+        _end(self._results.take_headings(), TransactionState.CANCELLED)
+
+
+def _answered(headings: Collection[Heading], ticket: Ticket) -> None:
+    """A commit with results that no transaction was opened for has its answer."""
+    if ticket.error is None:
+        _end(headings, TransactionState.CHECKPOINTED)
+        return
+    for heading in headings:
+        heading.fail(ticket.error)
+
+
+def _end(headings: Collection[Heading], state: TransactionState) -> None:
+    for heading in headings:
+        heading.end(0, state.value)

@@ -5,36 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-import moebius
-
-from ...errors import BadRequest, Corrupt, Error, Expired, InvalidState, TooLarge
+from ...errors import BadRequest, Error, Expired, InvalidState, TooLarge
 from ...items import CODECS, Buffer, pack, pack_many
 from ...limits import (
     CLIENT_CLOSE_TIMEOUT_S,
+    FRAME_BYTES_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
     LOST_TRANSACTIONS_MAX,
 )
 from ...model import TransactionState, Ttl, milliseconds
-from ...protocol import CancelTransactions, Done, Instant, OpenTransaction, decode_reply
+from ...protocol import CancelTransactions, Done, Instant, OpenTransaction
 from . import closing
 from .agent import Agent, open_agent
 from .draft import Draft
-from .failures import translated
+from .heading import Heading, make_heading
 from .link import Link
 from .outbox import Outbox, is_arrow
 from .partitioning import Partitioner, listed
-from .session import Session
 from .ticket import AnyOf, Steps, Ticket, answer_within
 from .turns import Turns
-
-if TYPE_CHECKING:
-    from moebius.messages import Parts
 
 POLICIES = ("checkpoint", "cancel", "error", "enqueue")
 """What `open` does about transactions that are open in the same partition."""
@@ -76,6 +71,7 @@ class Producer:
         self.codec = CODECS[compression]
         self.schema = agent.stream.schema
         self.lease_ms = lease_ms
+        self.tracing = agent.session.link.tracing
         self.partitioner = Partitioner(agent.stream, partitions, agent.name)
         self.turns = Turns()
         self._lock = threading.Lock()
@@ -86,12 +82,27 @@ class Producer:
 
     # Opening.
 
-    def open(self, partition: int | None, key: Buffer | None, policy: str) -> Steps[Draft]:
+    def open(
+        self,
+        partition: int | None,
+        key: Buffer | None,
+        policy: str,
+        headers: Mapping[str, Buffer] | None = None,
+    ) -> Steps[Draft]:
         """Open a transaction."""
         self.agent.check()
         if policy not in POLICIES:
             raise BadRequest(f"a policy is one of {', '.join(POLICIES)}, not {policy!r}")
         chosen = self.partitioner.pick(partition, key)
+        heading = None
+        if headers is not None or self.tracing is not None:
+            heading = make_heading(self.agent, chosen, headers)
+        if heading is None:
+            return (yield from self._open_by(policy, chosen, None))
+        with heading.failing():
+            return (yield from self._open_by(policy, chosen, heading))
+
+    def _open_by(self, policy: str, chosen: int, heading: Heading | None) -> Steps[Draft]:
         with self._lock:
             if policy == "error":
                 self._check_free(chosen)
@@ -101,7 +112,7 @@ class Producer:
                 yield from self.checkpoint(chosen)
             elif policy == "cancel":
                 yield from self.cancel(chosen)
-            return (yield from self._open_in(chosen))
+            return (yield from self._open_in(chosen, heading))
         finally:
             with self._lock:
                 self._opening[chosen] -= 1
@@ -114,16 +125,18 @@ class Producer:
                 f"partition {partition}: close it first, or open with another policy"
             )
 
-    def begin(self, partition: int) -> Draft:
+    def begin(self, partition: int, heading: Heading | None = None) -> Draft:
         """A transaction that is opened by its checkpoint, or earlier if it grows large: nobody waits."""
         self.agent.check()
-        draft = Draft(self, 0, self.partitioner.check(partition))
+        draft = Draft(self, 0, self.partitioner.check(partition), heading)
         with self._lock:
             self._open[draft] = None
         return draft
 
-    def _open_in(self, partition: int, *, hidden: bool = False) -> Steps[Draft]:
-        draft = Draft(self, (yield from self.open_id(partition)), partition)
+    def _open_in(
+        self, partition: int, heading: Heading | None, *, hidden: bool = False
+    ) -> Steps[Draft]:
+        draft = Draft(self, (yield from self.open_id(partition)), partition, heading)
         if not hidden:
             with self._lock:
                 self._open[draft] = None
@@ -168,6 +181,8 @@ class Producer:
         with self._lock:
             self._open.pop(draft, None)
             self._lost.pop(draft, None)
+        if draft.heading is not None:
+            draft.heading.end(draft.id, draft.state.value)
 
     def lose(self, draft: Draft) -> None:
         """A transaction has expired, and nobody has been told yet."""
@@ -278,23 +293,25 @@ class Producer:
 
     # Instant transactions.
 
-    def pack_instant(self, items: Any) -> bytes | Iterator[bytes]:
+    def pack_instant(
+        self, items: Any, batch_bytes_max: int = FRAME_BYTES_MAX
+    ) -> bytes | Iterator[bytes]:
         """The batch of an instant transaction, or its batches if one does not take them all."""
         if self.schema is not None or (type(items) is not list and is_arrow(items)):
-            return self._pack_arrow(items)
+            return self._pack_arrow(items, batch_bytes_max)
         if type(items) is not list:
             if isinstance(items, str | bytes | bytearray | memoryview):
                 raise TypeError(f"items are a list or the like, not one {type(items).__name__}")
             items = list(items)
         try:
-            return pack(items, self.codec)
+            return pack(items, self.codec, batch_bytes_max)
         except TooLarge:
-            outbox = Outbox(self.codec, None)
+            outbox = Outbox(self.codec, None, batch_bytes_max)
             outbox.extend(items)
             return outbox.take()
 
-    def _pack_arrow(self, items: Any) -> bytes | Iterator[bytes]:
-        batches = pack_many(items, self.codec, schema=self.schema)
+    def _pack_arrow(self, items: Any, batch_bytes_max: int) -> bytes | Iterator[bytes]:
+        batches = pack_many(items, self.codec, schema=self.schema, bytes_max=batch_bytes_max)
         first = next(batches, None)
         if first is None:
             raise BadRequest("a transaction holds at least one item")
@@ -328,9 +345,11 @@ class Producer:
         finally:
             self.turns.leave()
 
-    def write_long(self, partition: int, batches: Iterator[bytes]) -> Steps[Draft]:
+    def write_long(
+        self, partition: int, batches: Iterator[bytes], heading: Heading | None = None
+    ) -> Steps[Draft]:
         """An instant transaction that is larger than a batch: opened and filled; the caller commits."""
-        draft = yield from self._open_in(partition, hidden=True)
+        draft = yield from self._open_in(partition, heading, hidden=True)
         draft.seal()
         try:
             yield from draft.add_batches(batches)
@@ -348,56 +367,3 @@ class Producer:
             self.abandon(draft)
             raise
         return draft.id
-
-
-class Promise(Protocol):
-    """A future of either kind. One whose user has lost interest is done already."""
-
-    def done(self) -> bool:
-        """Whether nothing can be put into it any more."""
-
-    def set_result(self, result: int, /) -> None:
-        """It is the id of a transaction."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """It failed."""
-
-
-class InstantSink:
-    """Puts the id of an instant transaction into a future. A moebius sink; without a future, for nobody."""
-
-    __slots__ = ("future", "number", "session", "size")
-
-    def __init__(self, future: Promise | None) -> None:
-        self.future = future
-        self.session: Session | None = None
-        self.number = self.size = 0
-
-    def item(self, parts: Parts) -> None:
-        """One response of many: there are no such requests."""
-
-    def done(self, parts: Parts | None) -> None:
-        """It was answered or, if nobody wants an answer, sent."""
-        session = self.session
-        assert session is not None
-        session.answered(self.number, self.size, None)
-        if self.future is None or self.future.done():
-            return
-        try:
-            reply = decode_reply(parts[0]) if parts else None
-        except Corrupt as error:
-            self.future.set_exception(error)
-            return
-        if isinstance(reply, Done):
-            self.future.set_result(reply.id)
-        else:
-            self.future.set_exception(Error(f"the server answered with {type(reply).__name__}"))
-
-    def fail(self, error: moebius.Error) -> None:
-        """It failed."""
-        session = self.session
-        assert session is not None
-        failure = session.named(translated(error))
-        session.answered(self.number, self.size, failure)
-        if self.future is not None and not self.future.done():
-            self.future.set_exception(failure)

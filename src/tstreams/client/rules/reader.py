@@ -117,7 +117,7 @@ class Reader:
 
     def __init__(self, agent: Agent, cursors: list[Cursor]) -> None:
         self.agent = agent
-        self.source = Source(agent.session.link, agent.stream, agent.stream_id)
+        self.source = Source(agent.session.link, agent.stream, agent.stream_id, agent.name)
         self._lock = threading.Lock()
         self.saving = Turns()
         self._cursors = {cursor.partition: cursor for cursor in cursors}

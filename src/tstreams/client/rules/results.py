@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ...errors import TooLarge
 from ...items import Buffer, Items, pack
 from ...limits import COMMIT_BROUGHT_MAX, SEND_BATCH_BYTES
 from .draft import Draft
+from .heading import Heading, make_heading
 from .outbox import ITEM_OVERHEAD_BYTES, is_arrow
 from .producer import Producer
 from .ticket import Steps
@@ -31,6 +33,8 @@ class Results:
         self._small: dict[int, list[bytes]] = {}
         self._packed: dict[int, bytes] = {}
         self._small_bytes = 0
+        self._headings: dict[int, Heading] | None = None if producer.tracing is None else {}
+        """With tracing: of the transactions that the next commit will checkpoint, by partition."""
 
     def write(self, partition: int, results: Any) -> Steps[None]:
         """Add what the function gave for a transaction of a partition.
@@ -93,6 +97,8 @@ class Results:
             return False
         if self._small_bytes + len(batch) >= SEND_BATCH_BYTES:
             return False
+        if self._headings is not None:
+            self._heading(partition)
         self._packed[partition] = batch
         self._small_bytes += len(batch)
         self.items += len(items)
@@ -110,6 +116,8 @@ class Results:
             if not self._may_keep(partition):
                 return False
             held = self._small[partition] = []
+        if self._headings is not None:
+            self._heading(partition)
         held += items
         self._small_bytes += size
         return True
@@ -131,14 +139,26 @@ class Results:
     def _draft(self, partition: int) -> Steps[Draft]:
         """The transaction for a partition. What was kept for it goes before what comes now."""
         draft = self._open.get(partition)
+        heading = None if self._headings is None else self._heading(partition)
         if draft is None:
             if partition in self._packed:
                 self._unpack(partition)
-            draft = self._open[partition] = self._producer.begin(partition)
+            draft = self._open[partition] = self._producer.begin(partition, heading)
             if kept := self._small.pop(partition, None):
                 self._small_bytes -= _room(kept)
                 yield from draft.add_many(kept)
         return draft
+
+    def _heading(self, partition: int) -> Heading:
+        """That of the transaction for a partition; it is made in the span of the first who adds to it."""
+        assert self._headings is not None
+        heading = self._headings.get(partition)
+        if heading is None:
+            heading = make_heading(self._producer.agent, partition, None)
+            self._headings[partition] = heading
+        else:
+            heading.link()
+        return heading
 
     def _add(self, partition: int, item: Any) -> Steps[None]:
         if type(item) is bytes and self._keep(partition, [item]):
@@ -174,7 +194,17 @@ class Results:
         self._packed, self._small, self._small_bytes = {}, {}, 0
         for partition, items in kept.items():
             packed[partition] = pack(items, self._producer.codec)
+        if self._headings is not None:
+            for partition, heading in self._headings.items():
+                packed[partition] = heading.put_on(packed[partition])
         return packed
+
+    def take_headings(self) -> Collection[Heading]:
+        """The spans to end with the commit that is on its way, where no transaction does that."""
+        if self._headings is None:
+            return ()
+        headings, self._headings = self._headings, {}
+        return headings.values()
 
     def clear(self) -> int:
         """They are on their way: how many items it were."""

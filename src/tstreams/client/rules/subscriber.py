@@ -56,7 +56,7 @@ class Subscriber:
         self.saving = Turns()
         self.inside: Callable[[], bool] = lambda: False
         """Whether an engine asks: it cannot wait for its own end. For the face to say."""
-        self._source = Source(agent.session.link, agent.stream, agent.stream_id)
+        self._source = Source(agent.session.link, agent.stream, agent.stream_id, agent.name)
         self._inflow = Inflow(self._source, agent, self._stir)
         self._lock = threading.Lock()
         self._places = Places(starts)
