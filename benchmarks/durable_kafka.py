@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .window import keep_window
 
 HOST = "127.0.0.1"
 _WITHIN_S = 30.0
+_COMMIT_WITHIN_S = 100.0
 _HURRY = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 10}
 """A transaction that follows another closely is told to come again. With the defaults that takes 100 ms."""
-PRODUCERS = 4
-"""Of each client. Sixteen of them are hardly faster than four, from a few clients not at all."""
 
 
 class KafkaWriter:
-    """A Kafka transaction for each of ours.
+    """A Kafka transaction for each of ours. A producer has one at a time under way, so there is no window.
 
-    A producer has one at a time under way, so there are several, each with a thread; they share the partition.
+    With several producers on one partition more would be under way, but now and then all of them hang for half a
+    minute (Kafka 4.1.1, librdkafka 2).
     """
 
     def __init__(self, port: int) -> None:
@@ -33,13 +31,9 @@ class KafkaWriter:
         self._servers: dict[str, Any] = {"bootstrap.servers": f"{HOST}:{port}", "log_level": 0}
         self._admin = confluent_kafka.admin.AdminClient(self._servers)
         self._topic, self._partition = "", 0
-        self._threads = ThreadPoolExecutor(PRODUCERS)
-        self._producers = self._make_producers()
+        self._producer = self._make_producer()
 
-    def _make_producers(self) -> list[Any]:
-        return list(self._threads.map(self._make_transactional, range(PRODUCERS)))
-
-    def _make_transactional(self, _: int) -> Any:
+    def _make_producer(self) -> Any:
         # A commit sends what lingers, so that a transaction travels as one batch.
         settings = {"transactional.id": uuid.uuid4().hex, "linger.ms": 1000, **_HURRY}
         producer = self._kafka.Producer(self._servers | settings)
@@ -53,41 +47,27 @@ class KafkaWriter:
             future.result(_WITHIN_S)
 
     def open(self, stream: str, partition: int) -> None:
-        """When the producers have heard of the topic."""
+        """When the producer has heard of the topic."""
         self._topic, self._partition = stream, partition
-        for producer in self._producers:
-            self._wait_for(stream, producer)
-
-    def _wait_for(self, stream: str, producer: Any) -> None:
         until = time.monotonic() + _WITHIN_S
         while True:
-            topic = producer.list_topics(stream, _WITHIN_S).topics[stream]
-            if topic.error is None and topic.partitions:
+            topic = self._producer.list_topics(stream, _WITHIN_S).topics[stream]
+            if topic.error is None and all(it.leader >= 0 for it in topic.partitions.values()):
                 return
             if time.monotonic() > until:
                 raise RuntimeError(f"kafka does not show the topic {stream}: {topic.error}")
             time.sleep(0.01)
 
     def write(self, items: list[bytes], window: int, seconds: float, count_max: int) -> int:
-        """Every producer for itself, as long as there is something to do."""
-        deadline, left = time.perf_counter() + seconds, iter(range(count_max))
-
-        def work(producer: Any) -> int:
-            return self._write_with(producer, items, deadline, left)
-
-        return sum(self._threads.map(work, self._producers[:window]))
-
-    def _write_with(
-        self, producer: Any, items: list[bytes], deadline: float, left: Iterator[int]
-    ) -> int:
         """Begin, produce, commit."""
-        topic, partition = self._topic, self._partition
+        producer, topic, partition = self._producer, self._topic, self._partition
+        deadline = time.perf_counter() + seconds
         done = 0
-        while time.perf_counter() < deadline and next(left, None) is not None:
+        while done < count_max and time.perf_counter() < deadline:
             producer.begin_transaction()
             for item in items:
                 producer.produce(topic, item, partition=partition)
-            producer.commit_transaction(_WITHIN_S)
+            producer.commit_transaction(_COMMIT_WITHIN_S)
             done += 1
         return done
 
@@ -99,7 +79,6 @@ class KafkaWriter:
 
     def close(self) -> None:
         """Its connections are closed when it is collected."""
-        self._threads.shutdown()
 
 
 class KafkaIdempotentWriter(KafkaWriter):
@@ -108,14 +87,14 @@ class KafkaIdempotentWriter(KafkaWriter):
     Nothing is lost, repeated or out of order, but readers may see a part of what belongs together.
     """
 
-    def _make_producers(self) -> list[Any]:
+    def _make_producer(self) -> Any:
         # With less to linger each small batch would be synced by itself.
         settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 5}
-        return [self._kafka.Producer(self._servers | settings)]
+        return self._kafka.Producer(self._servers | settings)
 
     def write(self, items: list[bytes], window: int, seconds: float, count_max: int) -> int:
         """A transaction is done when its last item is: they are stored in order."""
-        (producer,), topic, partition = self._producers, self._topic, self._partition
+        producer, topic, partition = self._producer, self._topic, self._partition
         *first, last = items
         came = done = 0
 

@@ -198,7 +198,7 @@ def _kafka() -> Found:
         return [], dict.fromkeys(("kafka", "kafka-idempotent"), kafka)
     flush = "log.flush.interval.messages=1"
     ways = {
-        "kafka": f"{flush}; transactions, by 4 producers of each client",
+        "kafka": f"{flush}; transactions, one under way for each client",
         "kafka-idempotent": f"{flush}; no transactions, items by themselves",
     }
     return _sharing(partial(kafka_server, kafka), ways), {}

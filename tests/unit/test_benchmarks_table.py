@@ -95,6 +95,40 @@ def test_ours_is_compared_round_by_round() -> None:
     assert groups[0].ratio(ours).rounds == ()
 
 
+def durable_report() -> dict[str, Any]:
+    def result(subject: str, clients: int, *rounds: float) -> dict[str, Any]:
+        shape = {"mode": "write", "items": 100, "item_bytes": 100, "clients": clients}
+        return {"subject": subject, **shape, **figures(*rounds)}
+
+    return latency_report() | {
+        "benchmark": "durable",
+        "results": [
+            result("rabbitmq-batch", 4, 10, 20, 30),
+            result("redis", 4, 1, 2, 3),
+            result("tstreams", 4, 4, 4, 6),
+            result("tstreams-nofsync", 4, 20, 20, 15),
+        ],
+        "durability": {
+            "rabbitmq-batch": "left to the system; a transaction is one entry",
+            "redis": "appendfsync always",
+            "tstreams": "fdatasync once per group, before the replies",
+            "tstreams-nofsync": "left to the system",
+        },
+        "versions": {"tstreams": "0.1", "redis-server": "7.0", "rabbitmq-server": "3.10.8"},
+    }
+
+
+def test_what_is_not_synced_is_compared_with_ours_not_synced() -> None:
+    unsynced, synced = groups_of(durable_report())
+    assert [entry.subject for entry in synced.entries] == ["tstreams", "redis"]
+    assert synced.workload == "write 100 x 100 B, 4 clients"
+    ours, theirs = unsynced.entries
+    assert unsynced.workload == "write 100 x 100 B, 4 clients, not synced"
+    assert (ours.subject, theirs.subject) == ("tstreams-nofsync", "rabbitmq-batch")
+    assert theirs.version == "3.10.8"
+    assert unsynced.ratio(theirs).rounds == pytest.approx((2.0, 1.0, 0.5))
+
+
 def test_every_row_says_all_about_itself() -> None:
     rows = rows_of(latency_report())
     assert len(rows) == 6
