@@ -102,7 +102,7 @@ def test_nonsense_about_a_reader_changes_nothing(client: Client) -> None:
     last = client.open(client.agent())
     attempts: list[tuple[tuple[Any, ...], type[Error], str]] = [
         (("none", "r", []), NotFound, "no stream 'none'"),
-        (("clicks", "", []), BadRequest, "name"),
+        (("clicks", "", []), BadRequest, "reader"),
         (("clicks", "r", [(2, 0)]), BadRequest, "partitions 0 to 1, not 2"),
         (("clicks", "r", [(0, 1), (0, 2)]), BadRequest, "a partition stands twice"),
         (("clicks", "r", [(0, last + 1)]), BadRequest, f"no transaction {last + 1} was opened yet"),
