@@ -40,6 +40,7 @@ from ..tracing import tracing_of
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
+from .inspection import Inspection
 from .job import Job
 from .opening import Opening
 from .process import process
@@ -221,6 +222,11 @@ class Client:
         """
         self._check()
         return Job(self._driver, JobRules(self._link, name, staging_ttl))
+
+    def inspection(self) -> Inspection:
+        """What an operator sees of the server, and may do about it. Not awaited: it asks nobody."""
+        self._check()
+        return Inspection(self._driver, self._link)
 
     def subscriber(
         self,
