@@ -74,7 +74,6 @@ def test_a_reader_that_is_held_is_moved_only_by_force(client: Client) -> None:
     )
     assert position(client) == 3
     assert client.shard.state.lost == {reader}, "its subscription is told"
-    assert client.shard.state.silent == set()
     with pytest.raises(Fenced, match=f"agent {reader} does not hold its name"):
         client.ask(Commit, [reader], [], [ReadPosition(reader, 0, 6)])
     with pytest.raises(Fenced):
