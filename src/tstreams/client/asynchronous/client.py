@@ -39,6 +39,7 @@ from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
+from .inspection import Inspection
 from .job import Job
 from .opening import Opening
 from .process import process
@@ -217,6 +218,11 @@ class Client:
         """
         self._check()
         return Job(self._driver, JobRules(self._link, name, staging_ttl))
+
+    def inspection(self) -> Inspection:
+        """What an operator sees of the server, and may do about it. Not awaited: it asks nobody."""
+        self._check()
+        return Inspection(self._driver, self._link)
 
     def subscriber(
         self,
