@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
 
     # Heavy, and of no use to someone who has mistyped a flag.
     from ..server import Node
-    from ..server.logs import configure
+    from ..logs import configure
 
     configure(config.log_level, config.log_format)
     for warning in found.warnings:

@@ -404,7 +404,10 @@ class Session(Resource, frozen=True):
     seen: datetime | None
     expires: datetime | None
     agents: Whole
-    open_transactions: Whole
+    requests: Whole
+    """Changes that it has asked for."""
+    unacknowledged: Whole
+    """Answers to them that it has not said to have."""
 
 
 class SessionPage(Resource, frozen=True):
@@ -421,7 +424,9 @@ class Ledger(Resource, frozen=True):
     id: Id
     bytes: Whole
     live_bytes: Whole | None
-    """What is still needed of it; null: not known."""
+    """Payload in it that can still be read; null: not known."""
+    dead_bytes: Whole | None
+    """Payload in it that cannot be read any more, and goes when it is cleaned up; null: not known."""
     closed: bool
     created: datetime | None
 
@@ -501,6 +506,8 @@ class Setting(Resource, frozen=True):
 
     name: str
     value: str
+    default: bool
+    """Whether it is the default."""
     description: str
 
 

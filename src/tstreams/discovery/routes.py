@@ -320,5 +320,8 @@ ROUTES: tuple[Route, ...] = (
         "Everything measured, for Prometheus.",
         media="text/plain",
     ),
-    Route("openapi", "GET", "/v1/openapi.json", None, "This document."),
+    Route("openapi", "GET", "/v1/openapi.json", None, "This document.", etag=True),
 )
+
+CONSOLE = Route("console", "GET", "/", None, "The console, and its files.", media="text/html")
+"""What stands for all files of the console; it is in no document."""

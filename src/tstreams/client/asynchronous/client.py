@@ -22,6 +22,7 @@ from ...limits import (
 )
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
+from ..locating import target
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
@@ -414,7 +415,7 @@ async def open_client(
     begun_at = time.monotonic()
     try:
         wire = moebius.aio.Client(
-            config.url,
+            target(config),
             timeout=config.timeout,
             token=config.token,
             name="tstreams",
