@@ -101,6 +101,7 @@ class Metrics:
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        """The time, as of when `age` was called last: exact enough for when counting began."""
         self.items = self.append_bytes = self.records = self.groups = 0
         self.commits = self.opened = self.cancelled = self.expired = 0
         self.overruled = self.fenced = 0
@@ -136,11 +137,9 @@ class Metrics:
         shown: Iterable[int],
         commit_ns: int,
         sync_ns: int,
-        now_ms: int,
     ) -> None:
         """A group is durable: its records with their sizes, the streams in which transactions were
         checkpointed that had been open (once for each), and how long it took."""
-        self._now_ms = now_ms
         streams = self._streams
         total = 0
         for record, _, size in entries:
