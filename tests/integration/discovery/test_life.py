@@ -194,7 +194,7 @@ def test_a_url_without_a_front_door_is_said_plainly() -> None:
                 connection.recv(65536)
                 connection.sendall(b"HTTP/1.0 404 Not Found\r\n\r\n")
 
-        thread = threading.Thread(target=lambda: [refuse() for _ in range(1)])
+        thread = threading.Thread(target=refuse)
         thread.start()
         with pytest.raises(tstreams.Unavailable, match="status 404"):
             tstreams.connect(url, timeout=0.5)
