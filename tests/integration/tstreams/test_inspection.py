@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import tstreams
 from tests.integration.tstreams.conftest import Clock
 from tstreams import aio, measures
 from tstreams.client.asynchronous.inspection import Inspection
+from tstreams.client.blocking.inspection import Inspection as BlockingInspection
 from tstreams.config import SETTINGS, Config
 from tstreams.errors import BadRequest, Fenced, InvalidState, NotFound
 from tstreams.model import ID_MAX, Stream, TransactionState
@@ -74,6 +76,46 @@ async def test_the_configuration_is_shown_without_the_token(tmp_path: Path) -> N
     assert by_name["clients_max"] == ("7", False)
     assert by_name["ledger_bytes"] == ("64MiB", True)
     assert by_name["insecure"] == ("false", True)
+
+
+def test_both_faces_have_the_same_methods() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(Inspection) == public(BlockingInspection)
+
+
+def test_the_blocking_face_sees_and_does_the_same(tmp_path: Path) -> None:
+    with tstreams.embedded(tmp_path) as ts:
+        stream = ts.create_stream("clicks", partitions=2)
+        sees = ts.inspection()
+        assert sees.shards == [0]
+        assert sees.shard_of("clicks") == 0
+        assert (sees.node().addresses, sees.node().epochs) == ([], [1])
+        producer = ts.producer("clicks", name="p1")
+        first = producer.instant([b"x"], partition=0)
+        consumer = ts.consumer("clicks", name="c1")
+        assert consumer.get(0, timeout=20) is not None
+        consumer.checkpoint()
+        opened = producer.open(0)
+        assert sees.measure().counters["commits_total"] == 1
+        assert len(sees.config().settings) == len(SETTINGS)
+        assert [it.name for it in sees.numbers(0).streams] == ["clicks"]
+        assert [it.id for it in sees.open_transactions(0).transactions] == [opened.id]
+        assert [it.name for it in sees.readers(0).readers] == ["c1"]
+        assert sees.positions(0, stream.id, "c1").saved == [(0, first)]
+        assert [it.name for it in sees.agents(0).agents] == ["p1", "c1"]
+        assert len(sees.sessions(0).sessions) == 1
+        assert sees.ledgers(0).ledgers
+        assert sees.jobs(0).jobs == []
+        assert [it.id for it in sees.browse(0, stream.id, 0).transactions] == [first]
+        assert sees.transaction(0, stream.id, 0, opened.id).state == "opened"
+        sees.end_transactions(0, [opened.id])
+        assert sees.transaction(0, stream.id, 0, opened.id).state == "cancelled"
+        sees.reset_reader("clicks", "c1", [(0, 0)], force=True)
+        assert sees.readers(0).readers == []
+        with pytest.raises(Fenced):
+            consumer.checkpoint()
 
 
 async def test_streams_by_their_numbers(place: Place) -> None:
