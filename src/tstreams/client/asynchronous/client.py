@@ -22,6 +22,7 @@ from ...limits import (
 )
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
+from ..locating import target
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
@@ -419,7 +420,7 @@ async def open_client(
     try:
         tracing = tracing_of(config.tracing)
         wire = moebius.aio.Client(
-            config.url,
+            target(config),
             timeout=config.timeout,
             token=config.token,
             name="tstreams",

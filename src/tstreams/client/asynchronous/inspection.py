@@ -16,6 +16,7 @@ from ...protocol import (
     Describe,
     GetConfig,
     GetPositions,
+    GetStream,
     GetTransaction,
     JobList,
     LedgerList,
@@ -35,6 +36,10 @@ from ...protocol import (
     Positions,
     ReaderList,
     SessionList,
+    StreamInfo,
+    Survey,
+    Surveyed,
+    SurveyWant,
     TransactionStatus,
 )
 from ..rules.inspecting import end_transactions, inspect, reset_reader
@@ -102,6 +107,14 @@ class Inspection:
     async def positions(self, shard: int, stream: int, reader: str) -> Positions:
         """Where a reader stands in all partitions, and what `newest` means now."""
         return await self._ask(GetPositions(stream, reader), Positions, shard)
+
+    async def stream(self, name: str) -> StreamInfo:
+        """A stream by its name. `NotFound` if there is none."""
+        return await self._ask(GetStream(name), StreamInfo, self.shard_of(name))
+
+    async def survey(self, shard: int, stream: int, wants: Iterable[SurveyWant]) -> Surveyed:
+        """How far partitions of a stream can be read, and how much that is, each with its own limits."""
+        return await self._ask(Survey(stream, list(wants)), Surveyed, shard)
 
     async def agents(
         self, shard: int, stream: int = 0, after: int = 0, limit: int = INSPECT_MAX
