@@ -11,6 +11,7 @@ from .window import keep_window
 HOST = "127.0.0.1"
 _WITHIN_S = 30.0
 _COMMIT_WITHIN_S = 100.0
+"""Much longer than a commit takes, but for those that hang."""
 _HURRY = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 10}
 """A transaction that follows another closely is told to come again. With the defaults that takes 100 ms."""
 
@@ -18,8 +19,8 @@ _HURRY = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 10}
 class KafkaWriter:
     """A Kafka transaction for each of ours. A producer has one at a time under way, so there is no window.
 
-    With several producers on one partition more would be under way, but now and then all of them hang for half a
-    minute (Kafka 4.1.1, librdkafka 2).
+    Now and then a commit takes half a minute, and with several producers on one partition all of theirs do, and more
+    often: so each client has one. The cause is not known.
     """
 
     def __init__(self, port: int) -> None:
