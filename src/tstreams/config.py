@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from .errors import BadRequest
 from .limits import KIB, MIB, PAYLOAD_CACHE_BYTES
@@ -24,6 +26,7 @@ PREFIX = "TSTREAMS_"
 TOKEN_FILE = "token_file"  # noqa: S105 - the name of a setting
 TOKEN_BYTES_MAX = 4 * KIB
 """A token travels in the first header of a connection, which may have 8 KiB."""
+HTTP_OFF = "off"
 LISTEN_MAX = 64
 """Addresses of one server. Each is a socket that stays open."""
 
@@ -56,6 +59,9 @@ class Config:
     listen: tuple[str, ...] = ("tcp://127.0.0.1:7070",)
     """The addresses to serve on: tcp://, ipc://, zmq+tcp:// or zmq+ipc://. Port 0 lets the system choose."""
 
+    http: str = "127.0.0.1:7080"
+    """Where the front door is served: lookup, administration, metrics and the console, over HTTP, as host:port. Port 0 lets the system choose; off serves none."""
+
     token: str = field(default="", repr=False)
     """What clients must show to be let in; empty lets in everyone. There is no flag for it, because flags are seen by everyone on the machine: use token_file, which names a file that holds it."""
 
@@ -64,6 +70,9 @@ class Config:
 
     tls_key: Path | None = None
     """The certificate's private key (PEM)."""
+
+    insecure: bool = False
+    """Whether to serve on addresses that other machines can reach although not everything there is encrypted and asks for a token. Only where the network itself keeps strangers out."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important messages that are logged, to standard error."""
@@ -96,8 +105,7 @@ class Config:
             for name, setting in SETTINGS.items()
             for problem in setting.problems(values[name])
         ]
-        found += joint_problems(values)
-        if found:
+        if found := found or joint_problems(values):
             raise BadRequest("; ".join(found))
 
 
@@ -132,6 +140,11 @@ class Setting:
         return Path in (self.type, *get_args(self.type))
 
     @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.type is bool
+
+    @property
     def required(self) -> bool:
         """Whether there is no default."""
         return self.default is MISSING
@@ -142,6 +155,8 @@ class Setting:
             return read_number(raw, self.range.unit)
         if self.type == tuple[str, ...]:
             return _read_list(raw)
+        if self.is_switch:
+            return _read_switch(raw)
         if not isinstance(raw, str):
             raise ValueError(f"{raw!r} is not text: put it in quotes")
         if self.is_path:
@@ -160,8 +175,12 @@ class Setting:
                 return [f"must be {show_range(self.range)}, not {given}"]
         if self.is_path and not isinstance(value, Path) and (self.required or value is not None):
             return [f"must be a pathlib.Path, not {value!r}"]
+        if self.is_switch and not isinstance(value, bool):
+            return [f"must be true or false, not {value!r}"]
         if self.name == "listen":
             return _address_problems(value)
+        if self.name == "http":
+            return _http_problems(value)
         if self.name == "token":
             return _token_problems(value)
         return []
@@ -204,6 +223,40 @@ def _read_list(raw: object) -> tuple[str, ...]:
     raise ValueError(f"{raw!r} is no list of texts: write for example ['tcp://127.0.0.1:7070']")
 
 
+_SWITCH = {"true": True, "yes": True, "on": True, "1": True}
+_SWITCH |= {"false": False, "no": False, "off": False, "0": False}
+
+
+def _read_switch(raw: object) -> bool:
+    known = _SWITCH.get(raw.strip().lower()) if isinstance(raw, str) else raw
+    if not isinstance(known, bool):
+        raise ValueError(f"{raw!r} is neither true nor false")
+    return known
+
+
+def http_address(text: str) -> tuple[str, int] | None:
+    """The host and the port that the setting `http` names; None: it is off. `ValueError` if it is neither."""
+    if text == HTTP_OFF:
+        return None
+    wanted = f"must look like 127.0.0.1:7080, or be {HTTP_OFF}, not {text!r}"
+    try:
+        url = urlsplit(f"//{text}")
+        host, port = url.hostname, url.port
+    except ValueError:
+        raise ValueError(wanted) from None
+    if not host or port is None or url.netloc != text or "@" in text:
+        raise ValueError(wanted)
+    return host, port
+
+
+def _http_problems(value: Any) -> list[str]:
+    try:
+        http_address(value if isinstance(value, str) else repr(value))
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
 def _address_problems(value: Any) -> list[str]:
     # Bring an event loop along: not before they are needed.
     from moebius.addresses import parse_address
@@ -234,7 +287,47 @@ def joint_problems(values: Mapping[str, Any]) -> list[str]:
     if (values["tls_certificate"] is None) != (values["tls_key"] is None):
         missing = "tls_key" if values["tls_key"] is None else "tls_certificate"
         return [f"{missing} is missing: a certificate and its key go together"]
-    return []
+    if values["insecure"]:
+        return []
+    guarded = bool(values["token"]) and values["tls_certificate"] is not None
+    found = exposed_addresses(values["listen"], guarded)
+    http = http_address(values["http"])
+    if http is not None and not is_loopback(http[0]):
+        found.append(f"http: {values['http']}{_EXPOSED}, and has neither a token nor TLS: {_HOW}")
+    return found
+
+
+_EXPOSED = " can be reached from other machines"
+_HOW = "serve on 127.0.0.1, or say --insecure (insecure = true) if the network keeps strangers out"
+
+
+def exposed_addresses(listen: Iterable[str], guarded: bool) -> list[str]:
+    """What is wrong with addresses that other machines can reach, unless that is meant. `guarded`: there are
+    a token and a certificate, which help where TLS is spoken."""
+    found = []
+    for address in listen:
+        if is_local(address) or (guarded and not address.startswith("zmq+")):
+            continue
+        how = "set token, tls_certificate and tls_key, or "
+        if address.startswith("zmq+"):
+            how = "it has no TLS, so "
+        found.append(f"listen: {address}{_EXPOSED}: {how}{_HOW}")
+    return found
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if "tcp://" not in address:
+        return True
+    return is_loopback(urlsplit(address).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself. Of names only localhost is: where others lead, nobody knows."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _setting(name: str, hint: Any, default: Any) -> Setting:
@@ -277,6 +370,8 @@ def show(name: str, value: Any) -> str:
         return "(none)"
     if name == "token":
         return "(hidden)"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, tuple):
         return ",".join(value)
     return show_number(value, bounds.unit) if bounds else str(value)

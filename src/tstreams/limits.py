@@ -113,6 +113,27 @@ SUBSCRIPTION_LOOKS_MAX = 256
 LIST_STREAMS_MAX = 1000
 """Streams in one answer to a listing; clients page."""
 
+LIST_NUMBERS_MAX = 5000
+"""Streams in one answer to a listing by number, which has only their names: some 10 ms of the server's time. A
+catalogue of a million of them asks 200 times."""
+
+INSPECT_MAX = 1000
+"""Entries in one answer to an operator: transactions, readers, agents, sessions, ledgers or jobs."""
+
+INSPECT_LOOKS_MAX = 5000
+"""Keys of the index that are looked at for one answer to an operator, whether they are shown or not: some 10 ms of
+the server's time. A page may be short for it."""
+
+READER_POSITIONS_SHOWN_MAX = 256
+"""Positions of one reader in a list of readers. Few streams have more partitions."""
+
+STREAMS_MEASURED_MAX = 4096
+"""Streams whose traffic a shard counts, those that are the busiest: some 200 bytes each. With more of them the
+busier half is kept, which takes a few milliseconds, once for some 2000 streams that come anew."""
+
+BUSIEST_STREAMS = 50
+"""Streams that are named in what a node has measured: as many as a monitoring system likes to keep apart."""
+
 PAYLOAD_CACHE_BYTES = 64 * MIB
 """Item batches that a shard keeps in memory after they were written: readers that keep up never touch
 the disk."""

@@ -1,7 +1,7 @@
 """Every message between a tstreams client and a server, in one place.
 
 A request is one moebius call. Its command is the shard's number, a colon, and the message's class name
-(`0:Instant`); `Describe` alone is asked of the node and has no number. The first part is the message in
+(`0:Instant`); `Describe`, `Measure` and `GetConfig` are asked of the node and have no number. The first part is the message in
 MessagePack, and an item batch, if there is one, is the second. Requests that change anything carry the
 session and a sequence number in it: sent again, they take effect once.
 
@@ -200,6 +200,30 @@ class CancelTransactions(Change, frozen=True):
     transactions: list[Id]
 
 
+# For operators.
+
+
+class ResetReader(Change, frozen=True):
+    """Put a reader elsewhere: in each of these partitions it has read up to this transaction, and no further.
+
+    `positions` are (partition, transaction); 0 forgets that there was any. Other partitions stay as they
+    are. `InvalidState` while an agent holds the name, unless `force` is said: then that agent is fenced in
+    the same moment. `BadRequest` for an id that has not been given out yet.
+    """
+
+    stream: str
+    reader: str
+    positions: list[tuple[Count, Id]]
+    force: bool = False
+
+
+class EndTransactions(Change, frozen=True):
+    """Cancel open transactions, whoever they belong to, staged ones too: all of them or, if one is not open,
+    none. Whoever goes on with one is told `InvalidState`, and that an operator cancelled it."""
+
+    transactions: list[Id]
+
+
 # Jobs: transactions that many producers fill, in many processes, and one coordinator checkpoints.
 
 
@@ -266,10 +290,20 @@ class Describe(Message, frozen=True):
 
 
 class NodeInfo(Message, frozen=True, tag=5):
-    """The answer to `Describe`."""
+    """The answer to `Describe`.
+
+    `id`: made once, and kept in the data folder. `addresses`: where it listens, as it was told; `http`: the
+    URL of its front door, or "". `epochs`: of each of the shards, in their order. `started_ms`: when this
+    process began to serve. A server that is older than these fields leaves them out.
+    """
 
     version: str
     shards: list[Count]
+    id: str = ""
+    addresses: list[str] = []
+    http: str = ""
+    epochs: list[Id] = []
+    started_ms: Id = 0
 
 
 class GetStream(Message, frozen=True):
@@ -421,6 +455,345 @@ class Fetched(Message, frozen=True, tag=8):
     transactions: list[FetchedTransaction]
 
 
+# Inspection: what operators see. Nothing here changes anything, and every answer is bounded: a list comes in
+# pages of at most `limit`. A page may be shorter than that, even empty, and yet not be the last one, because
+# a look at the index has its bounds too: go on as long as `more` is true, from where the page ends.
+
+
+class Measure(Message, frozen=True):
+    """Ask the node what it has counted since it started. The answer is a `Measured`."""
+
+
+class Histogram(Message, frozen=True):
+    """How often something was how much.
+
+    `counts` has one number more than `bounds`: how often it was at most the bound (and more than the one
+    before), and last how often it was more than all of them. `sum`: all of it together, in the same unit.
+    """
+
+    name: str
+    bounds: list[float]
+    counts: list[Id]
+    sum: float
+
+
+class StreamTraffic(Message, frozen=True):
+    """What has been written to a stream and read from it since `since_ms`: totals, that only grow.
+
+    `since_ms` is when counting began, at the start of the server or later: only the busiest streams are
+    counted, and one that was not among them for a while begins anew. A transaction counts as written when
+    it is checkpointed, its items and bytes when they are sent. What many readers read counts for each.
+    """
+
+    stream: Id
+    name: str
+    since_ms: Id
+    transactions: Id
+    items: Id
+    bytes: Id
+    transactions_read: Id
+    items_read: Id
+    bytes_read: Id
+
+
+class Measured(Message, frozen=True, tag=11):
+    """The answer to `Measure`: all numbers of the node, its shards taken together, by name.
+
+    Counters end with `_total` and only grow; gauges may be anything. Names end with their unit.
+    `busiest`: the streams with the most traffic lately, the busiest first.
+    """
+
+    now_ms: Id
+    counters: dict[str, int]
+    gauges: dict[str, float]
+    histograms: list[Histogram]
+    busiest: list[StreamTraffic]
+
+
+class GetConfig(Message, frozen=True):
+    """Ask the node how it was set up. The answer is a `ConfigInfo`."""
+
+
+class SettingInfo(Message, frozen=True):
+    """One setting: its value as people write it (a token only as being there), and whether it is the default."""
+
+    name: str
+    value: str
+    is_default: bool
+
+
+class ConfigInfo(Message, frozen=True, tag=12):
+    """The answer to `GetConfig`: all settings, in the order of the documentation."""
+
+    settings: list[SettingInfo]
+
+
+class ListNumbers(Message, frozen=True):
+    """Streams in the order of their numbers, those after `after`: new ones are at the end. The answer is a
+    `NumberList`. A stream that was deleted is left out; there is no other way to hear of that."""
+
+    after: Id
+    limit: Count
+
+
+class NumberedStream(Message, frozen=True):
+    """A stream's number and its name."""
+
+    id: Id
+    name: str
+
+
+class NumberList(Message, frozen=True, tag=13):
+    """The answer to `ListNumbers`. Go on after the last number."""
+
+    streams: list[NumberedStream]
+    more: bool
+
+
+class ListOpen(Message, frozen=True):
+    """Open transactions in the order of their ids: of a stream, or of all if that is 0. The answer is an
+    `OpenList`."""
+
+    stream: Id
+    after: Id
+    limit: Count
+
+
+class OpenInfo(Message, frozen=True):
+    """An open transaction.
+
+    `agent`, its name and `session`: who holds it; 0 and "" once it was staged for a `step` of a `job`.
+    `last_seen_ms`: when the session was heard of last; 0 if there is none. `first`: no other is open before
+    it in its partition, so it is the one that readers wait for.
+    """
+
+    id: Id
+    stream: Id
+    stream_name: str
+    partition: Count
+    agent: Id
+    agent_name: str
+    session: Id
+    last_seen_ms: Id
+    lease_ms: Id
+    expires_at_ms: Id
+    items: Id
+    batches: Count
+    job: str
+    step: Id
+    first: bool
+
+
+class OpenList(Message, frozen=True, tag=14):
+    """The answer to `ListOpen`. `next`: the `after` of the next page."""
+
+    transactions: list[OpenInfo]
+    more: bool
+    next: Id
+
+
+class ListReaders(Message, frozen=True):
+    """Readers of a stream, or of all if that is 0: those that have saved a position, and those that hold a
+    name. The answer is a `ReaderList`. `after`: the `next` of the page before, b"" for the first."""
+
+    stream: Id
+    after: bytes
+    limit: Count
+
+
+class ReaderInfo(Message, frozen=True):
+    """A reader.
+
+    `agent` and `session`: who holds its name now; 0 if nobody does. `last_seen_ms`: when the session was
+    heard of last. `positions`: (partition, transaction) that it has saved, the first of them;
+    `positions_more`: there are others, which `GetPositions` has.
+    """
+
+    stream: Id
+    stream_name: str
+    name: str
+    agent: Id
+    session: Id
+    last_seen_ms: Id
+    positions: list[tuple[Count, Id]]
+    positions_more: bool
+
+
+class ReaderList(Message, frozen=True, tag=15):
+    """The answer to `ListReaders`: by stream, first those with positions, then those without."""
+
+    readers: list[ReaderInfo]
+    more: bool
+    next: bytes
+
+
+class ListAgents(Message, frozen=True):
+    """Agents that hold their names, in the order of their numbers: of a stream, or of all if that is 0. The
+    answer is an `AgentList`."""
+
+    stream: Id
+    after: Id
+    limit: Count
+
+
+class AgentInfo(Message, frozen=True):
+    """A producer or a reader (`kind`), and how many transactions it has `open`. `stream_name` is "" if the
+    stream was deleted."""
+
+    id: Id
+    kind: str
+    stream: Id
+    stream_name: str
+    name: str
+    session: Id
+    last_seen_ms: Id
+    open: Count
+
+
+class AgentList(Message, frozen=True, tag=16):
+    """The answer to `ListAgents`. `next`: the `after` of the next page."""
+
+    agents: list[AgentInfo]
+    more: bool
+    next: Id
+
+
+class ListSessions(Message, frozen=True):
+    """Sessions in the order of their numbers. The answer is a `SessionList`."""
+
+    after: Id
+    limit: Count
+
+
+class SessionInfo(Message, frozen=True):
+    """A client's session: when it was heard of last and when it would end if it is not heard of again, how
+    many agents it has, how many changes it has asked for, and how many answers to them wait to be
+    acknowledged."""
+
+    id: Id
+    last_seen_ms: Id
+    expires_at_ms: Id
+    agents: Count
+    requests: Id
+    unacknowledged: Count
+
+
+class SessionList(Message, frozen=True, tag=17):
+    """The answer to `ListSessions`. Go on after the last number."""
+
+    sessions: list[SessionInfo]
+    more: bool
+
+
+class ListLedgers(Message, frozen=True):
+    """Ledgers of the shard's log, oldest first. The answer is a `LedgerList`."""
+
+    after: Id
+    limit: Count
+
+
+class LedgerInfo(Message, frozen=True):
+    """A ledger: its size in bytes, and how much payload in it is `live` and how much is `dead`. The two do
+    not make up the size: a log holds more than payload. The last one is not `closed`: it is written to."""
+
+    id: Id
+    epoch: Id
+    created_ms: Id
+    size: Id
+    live: Id
+    dead: Id
+    closed: bool
+
+
+class LedgerList(Message, frozen=True, tag=18):
+    """The answer to `ListLedgers`. Go on after the last number."""
+
+    ledgers: list[LedgerInfo]
+    more: bool
+
+
+class ListJobs(Message, frozen=True):
+    """Jobs of which a step was committed, in the order of their names. The answer is a `JobList`."""
+
+    after: str
+    limit: Count
+
+
+class JobEntry(Message, frozen=True):
+    """A job, the step of it that was committed last, and when."""
+
+    name: str
+    last_step: Id
+    committed_ms: Id
+
+
+class JobList(Message, frozen=True, tag=19):
+    """The answer to `ListJobs`. Go on after the last name."""
+
+    jobs: list[JobEntry]
+    more: bool
+
+
+class Browse(Message, frozen=True):
+    """Visible transactions of a partition with ids in [from_id, to_id], without their items: the oldest
+    first, or the newest. The answer is a `Browsed`."""
+
+    stream: Id
+    partition: Count
+    from_id: Id
+    to_id: Id
+    limit: Count
+    newest_first: bool = False
+
+
+class TransactionInfo(Message, frozen=True):
+    """A checkpointed transaction: how many items and batches it has, and its bytes as they are stored."""
+
+    id: Id
+    items: Id
+    batches: Count
+    bytes: Id
+
+
+class Browsed(Message, frozen=True, tag=20):
+    """The answer to `Browse`. Go on behind the last id (before it, if the newest come first).
+
+    `first_open`: the transaction that holds back those behind it in this partition; 0: nothing is open.
+    """
+
+    transactions: list[TransactionInfo]
+    more: bool
+    first_open: Id
+
+
+class GetTransaction(Message, frozen=True):
+    """What has become of a transaction? The answer is a `TransactionStatus`."""
+
+    stream: Id
+    partition: Count
+    transaction: Id
+
+
+class TransactionStatus(Message, frozen=True, tag=21):
+    """The answer to `GetTransaction`.
+
+    `state`: "opened", "checkpointed", "cancelled", "invalid" (its time ran out), or "unknown": there never was
+    one of this id in this partition, or it is long gone. `visible`: readers can see it; one that is
+    checkpointed and not visible is held back by `first_open`, an open one before it. `open`: who holds it,
+    if it is open. `held_back`: how many checkpointed ones wait behind it then, counted up to a limit.
+    """
+
+    id: Id
+    state: str
+    visible: bool
+    items: Id
+    batches: Count
+    bytes: Id
+    first_open: Id
+    open: OpenInfo | None
+    held_back: Count
+
+
 ChangeRequest: TypeAlias = (
     CreateStream
     | AlterStream
@@ -436,13 +809,46 @@ ChangeRequest: TypeAlias = (
     | Stage
     | CommitStep
     | CancelStep
+    | ResetReader
+    | EndTransactions
 )
 ReadRequest: TypeAlias = (
     GetStream | ListStreams | GetPositions | GetJob | Fetch | FetchLast | Survey
 )
+InspectRequest: TypeAlias = (
+    ListNumbers
+    | ListOpen
+    | ListReaders
+    | ListAgents
+    | ListSessions
+    | ListLedgers
+    | ListJobs
+    | Browse
+    | GetTransaction
+)
+"""What operators ask a shard."""
 Reply: TypeAlias = SessionOpened | StreamInfo | AgentOpened | Done
 """What a change is answered with."""
-AnyReply: TypeAlias = Reply | NodeInfo | StreamList | Positions | JobInfo | Surveyed | Fetched
+AnyReply: TypeAlias = (
+    Reply
+    | NodeInfo
+    | StreamList
+    | Positions
+    | JobInfo
+    | Surveyed
+    | Fetched
+    | Measured
+    | ConfigInfo
+    | NumberList
+    | OpenList
+    | ReaderList
+    | AgentList
+    | SessionList
+    | LedgerList
+    | JobList
+    | Browsed
+    | TransactionStatus
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)

@@ -15,17 +15,19 @@ import pytest
 import moebius
 import tstreams.limits
 from tstreams.cli import config as config_command
-from tstreams.cli.sources import load, resolve
-from tstreams.config import SETTINGS, Config, descriptions, show, show_range
+from tstreams.cli.sources import Resolved, load, resolve
+from tstreams.config import SETTINGS, Config, descriptions, http_address, show, show_range
 from tstreams.errors import BadRequest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
 OTHER: dict[str, tuple[str, Any]] = {
     "data": ("/srv/a", Path("/srv/a")),
     "listen": ("tcp://127.0.0.1:1,ipc:///x", ("tcp://127.0.0.1:1", "ipc:///x")),
+    "http": ("localhost:80", "localhost:80"),
     "token": ("secret", "secret"),
     "tls_certificate": ("/srv/cert", Path("/srv/cert")),
     "tls_key": ("/srv/key", Path("/srv/key")),
+    "insecure": ("yes", True),
     "log_level": ("DEBUG", "debug"),
     "log_format": ("json", "json"),
     "fsync": ("Never", "never"),
@@ -39,8 +41,10 @@ OTHER: dict[str, tuple[str, Any]] = {
 LOSES = {
     "data": "/srv/b",
     "listen": "ipc:///y",
+    "http": "off",
     "tls_certificate": "/srv/other",
     "tls_key": "/srv/other",
+    "insecure": "0",
     "log_level": "error",
     "log_format": "text",
     "fsync": "always",
@@ -166,7 +170,7 @@ def test_all_problems_are_found_at_once_also_where_a_flag_hides_them() -> None:
     [
         ("ledger_byte", "did you mean ledger_bytes?"),
         ("Data", "did you mean data?"),
-        ("colour", "which are data, listen, token"),
+        ("colour", "which are data, listen, http"),
         ("config", "which are data, listen"),
     ],
 )
@@ -251,7 +255,9 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, says:
 
 def test_what_is_allowed_but_seldom_meant() -> None:
     def warnings(**written: object) -> list[str]:
-        return resolve({"data": "d"}, {}, written).warnings
+        found = resolve({"data": "d", "insecure": True}, {}, written)
+        assert found.problems == []
+        return found.warnings
 
     assert warnings(listen=["tcp://127.0.0.1:1", "tcp://[::1]:1", "ipc://x"]) == []
     assert warnings(listen="tcp://0.0.0.0:1", token="t", **TLS) == []
@@ -265,6 +271,62 @@ def test_what_is_allowed_but_seldom_meant() -> None:
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "tcp://0.0.0.0:1",
+        "tcp://[::]:1",
+        "tcp://10.0.0.1:1",
+        "tcp://example.org:1",
+        "tcp://127.evil.example:1",
+        "zmq+tcp://192.168.0.1:1",
+    ],
+)
+def test_what_others_can_reach_is_refused_unless_it_is_meant(address: str) -> None:
+    def found(**written: object) -> Resolved:
+        return resolve({"data": "d"}, {}, {"listen": [address], **written})
+
+    says = f"listen: {address} can be reached from other machines: "
+    [problem] = found().problems
+    assert problem.startswith(says)
+    assert "say --insecure" in problem
+    assert found().warnings == []
+    assert found(token="t").problems == found(**TLS).problems == [problem]
+    guarded = found(token="t", **TLS).problems
+    assert guarded == ([problem] if address.startswith("zmq+") else [])
+    assert found(insecure=True).problems == []
+    assert resolve({"data": "d", "insecure": True}, {}, {"listen": address}).problems == []
+    with pytest.raises(BadRequest, match=re.escape(says)):
+        Config(data=Path("d"), listen=(address,))
+    assert Config(data=Path("d"), listen=(address,), insecure=True).listen == (address,)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://127.0.0.1:1", "tcp://127.9.9.9:1", "tcp://[::1]:1", "tcp://localhost:1", "ipc://x"],
+)
+def test_what_only_this_machine_can_reach_is_not_refused(address: str) -> None:
+    assert resolve({"data": "d"}, {}, {"listen": [address, f"zmq+{address}"]}).problems == []
+
+
+def test_the_front_door_is_for_this_machine_unless_it_is_meant() -> None:
+    def problems(http: object, **written: object) -> list[str]:
+        return resolve({"data": "d"}, {}, {"http": http, **written}).problems
+
+    for http in ("127.0.0.1:1", "[::1]:0", "localhost:7080", "off"):
+        assert problems(http) == []
+    for http in ("0.0.0.0:7080", "[::]:7080", "example.org:80"):
+        says = f"http: {http} can be reached from other machines"
+        assert problems(http)[0].startswith(says)
+        assert problems(http, token="t", **TLS)[0].startswith(says)  # HTTP has neither yet
+        assert problems(http, insecure=True) == []
+    for http in ("7080", "localhost", ":7080", "localhost:x", "localhost:99999", "a:1/b", "u@a:1"):
+        assert "must look like 127.0.0.1:7080, or be off" in problems(http)[0]
+    assert "is not text" in problems(7080)[0]
+    assert http_address("[::1]:80") == ("::1", 80)
+    assert http_address("off") is None
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"data": "text"}, "data: must be a pathlib.Path"),
@@ -272,6 +334,8 @@ def test_what_is_allowed_but_seldom_meant() -> None:
         ({"ledger_bytes": 1}, "ledger_bytes: must be 64KiB to 16GiB, not 1B"),
         ({"clients_max": "1"}, "clients_max: must be a number, not '1'"),
         ({"log_level": "INFO"}, "log_level: must be one of"),
+        ({"insecure": "yes"}, "insecure: must be true or false, not 'yes'"),
+        ({"http": None}, "http: must look like"),
         ({"tls_key": Path("k")}, "tls_certificate is missing: a certificate and its key"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core_client import Client, ended, stream_id
-from tstreams.core.facts import OpenTransactionState
+from tstreams.core.facts import Cancelled, OpenTransactionState
 from tstreams.core.records import (
     Committed,
     Ended,
@@ -123,14 +123,14 @@ def test_how_transactions_ended_is_remembered(client: Client) -> None:
     client.ask(DeleteStream, "clicks")
     assert ended(client) == {
         full: InvalidState,
-        empty: InvalidState,
+        empty: Cancelled,
         step: InvalidState,
         lost: Expired,
-        cancelled: InvalidState,
-        dropped: InvalidState,
+        cancelled: Cancelled,
+        dropped: Cancelled,
         fenced: Fenced,
-        closed: InvalidState,
-        deleted: InvalidState,
+        closed: Cancelled,
+        deleted: Cancelled,
     }
     assert not client.shard.state.open
     assert not client.shard.state.heads

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tstreams.server.logs import configure, fields
+from tstreams.logs import configure, fields
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 

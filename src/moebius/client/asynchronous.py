@@ -15,7 +15,7 @@ from ..messages import ITEM_OVERHEAD_BYTES, Parts, Payload, as_bytes, as_parts
 from ..router import Strategy
 from ..security import CurveClient
 from ..statistics import ClientStatistics
-from .connection import Connection, Settings
+from .connection import Connection, Locate, Settings
 from .exchange import Exchange, Pending, Sink
 from .states import State
 
@@ -37,7 +37,7 @@ class Client:
 
     def __init__(
         self,
-        url: str,
+        url: str | Locate,
         *,
         timeout: float | None = DEFAULT_TIMEOUT_S,
         token: str = "",
@@ -49,7 +49,7 @@ class Client:
         on_state: Callable[[State], None] | None = None,
     ) -> None:
         self._settings = Settings(
-            address=parse_address(url),
+            target=url if callable(url) else parse_address(url),
             token=token,
             name=name,
             tls=tls,

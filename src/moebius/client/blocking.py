@@ -20,7 +20,7 @@ from ..router import Strategy
 from ..security import CurveClient
 from ..statistics import ClientStatistics
 from .asynchronous import DEFAULT_TIMEOUT_S
-from .connection import Connection, Settings
+from .connection import Connection, Locate, Settings
 from .exchange import Pending, Sink
 from .shared_loop import FOR_EVER, SharedLoop
 from .states import State
@@ -43,7 +43,7 @@ class Client:
 
     def __init__(
         self,
-        url: str,
+        url: str | Locate,
         *,
         timeout: float | None = DEFAULT_TIMEOUT_S,
         connect_timeout: float = 10.0,
@@ -56,7 +56,7 @@ class Client:
         on_state: Callable[[State], None] | None = None,
     ) -> None:
         settings = Settings(
-            address=parse_address(url),
+            target=url if callable(url) else parse_address(url),
             token=token,
             name=name,
             tls=tls,

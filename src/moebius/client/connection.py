@@ -7,12 +7,13 @@ import contextlib
 import logging
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import zmq
 
-from ..addresses import Address, Transport
+from ..addresses import Address, Transport, parse_address
 from ..errors import Closed, Disconnected, Error, ProtocolError, Unauthorized
 from ..limits import Limits
 from ..messages import Hello, Parts, Ping, Welcome
@@ -27,11 +28,15 @@ from .states import State
 log = logging.getLogger("moebius.client")
 
 
+Locate: TypeAlias = Callable[[], Awaitable[str]]
+"""Finds out the address of a server. Asked before each attempt to connect."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a client connects."""
 
-    address: Address
+    target: Address | Locate
     token: str = ""
     name: str = ""
     tls: ssl.SSLContext | None = None
@@ -46,6 +51,7 @@ class Connection:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._address = settings.target if isinstance(settings.target, Address) else None
         self._loop = asyncio.get_running_loop()
         self.exchange = Exchange(
             settings.limits, self._push_hook(), self._on_welcome, self._on_lost
@@ -66,9 +72,9 @@ class Connection:
             async with asyncio.timeout(timeout_s):  # unlike wait_for, it never swallows a cancel
                 await asyncio.shield(self._first)
         except TimeoutError:
-            address = self._settings.address
+            whom = self._address or "the server"
             raise Disconnected(
-                f"no connection to {address} within {timeout_s:g} s: {self._lost_reason}"
+                f"no connection to {whom} within {timeout_s:g} s: {self._lost_reason}"
             ) from None
 
     async def close(self) -> None:
@@ -147,13 +153,26 @@ class Connection:
 
     async def _dial(self) -> Link:
         settings = self._settings
-        address, limits = settings.address, settings.limits
+        address, limits = await self._locate(), settings.limits
         if address.transport.is_zmq:
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
             return DealerLink(address, limits, context, settings.curve, self.exchange)
         if address.transport is Transport.INPROC:
             return await inproc.dial(address, limits, self.exchange)
         return await tcp.dial(address, limits, settings.tls, lambda _: self.exchange)
+
+    async def _locate(self) -> Address:
+        """Where the server is. If that cannot be found out now, it may be where it was."""
+        target = self._settings.target
+        if not isinstance(target, Address):
+            try:
+                self._address = parse_address(await target())
+            except Exception as error:
+                if self._address is None:
+                    raise
+                log.debug("where the server is could not be found out: %s", error)
+        assert self._address is not None
+        return self._address
 
     def _on_welcome(self, welcome: Welcome) -> None:
         if self._welcome is not None and not self._welcome.done():

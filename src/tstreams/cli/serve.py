@@ -29,7 +29,7 @@ def make_parser() -> ArgumentParser:
         "shows what comes out of that. A SIZE may end in KiB, MiB, GiB or TiB, a TIME in s, m, h or d.",
         """
         tstreams serve --data ./data
-        tstreams serve --data data --listen tcp://0.0.0.0:7070 --token-file token
+        tstreams serve --data data --listen tcp://10.0.0.7:7070 --insecure
         tstreams serve --data data --listen tcp://127.0.0.1:0 --ready-file ready
         tstreams serve --config /etc/tstreams.toml --log-format json
         """,
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
 
     # Heavy, and of no use to someone who has mistyped a flag.
     from ..server import Node
-    from ..server.logs import configure
+    from ..logs import configure
 
     configure(config.log_level, config.log_format)
     for warning in found.warnings:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import ssl
 import tomllib
 from argparse import ArgumentParser, Namespace
@@ -31,6 +30,7 @@ from ..config import (
     Setting,
     descriptions,
     expanded,
+    is_local,
     joint_problems,
     show,
 )
@@ -52,6 +52,11 @@ def add_flags(parser: ArgumentParser) -> None:
             text = "a file that holds the token which clients must show"
         elif name == "listen":
             text += " May be given many times."
+        if setting.is_switch:
+            parser.add_argument(
+                setting.flag, action="store_const", const=True, dest=setting.key, help=text
+            )
+            continue
         default = show(name, setting.default)
         parser.add_argument(
             setting.flag,
@@ -67,7 +72,8 @@ def _metavar(setting: Setting) -> str:
         return "|".join(setting.choices)
     if setting.range is not None:
         return {"bytes": "SIZE", "seconds": "TIME", "count": "N"}[setting.range.unit]
-    return {"data": "DIR", "listen": "ADDRESS"}.get(setting.name, "FILE")
+    names = {"data": "DIR", "listen": "ADDRESS", "http": "HOST:PORT|off"}
+    return names.get(setting.name, "FILE")
 
 
 def flags_of(arguments: Namespace) -> dict[str, Any]:
@@ -254,15 +260,14 @@ def _is_readable(path: Path) -> bool:
         return False
 
 
-_LOCAL = re.compile(r"(zmq\+)?(ipc://|inproc://|tcp://(127\.|localhost:|\[::1\]))")
-
-
 def _warnings(values: Mapping[str, Any]) -> list[str]:
     """What is allowed, but is seldom meant."""
     found = []
     token, tls = values["token"], values["tls_certificate"]
+    if not values["insecure"]:
+        return []  # then it is not allowed
     for address in values["listen"]:
-        if _LOCAL.match(address):
+        if is_local(address):
             continue
         if not token:
             found.append(f"{address} can be reached from other machines, and there is no token")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..errors import Error
+from ..errors import Error, InvalidState
 from ..protocol import Reply
 
 
@@ -60,6 +60,14 @@ class OpenTransactionState:
     job: str = ""
     """The job that it was handed over to, if it was."""
     step: int = 0
+
+
+class Cancelled(InvalidState):
+    """Why a transaction has ended: without becoming visible. For its owner that is `InvalidState`."""
+
+
+class CancelledByOperator(Cancelled):
+    """The same, and its owner did not ask for it."""
 
 
 @dataclass(slots=True)

@@ -193,6 +193,25 @@ class StepCommitted(Record, frozen=True, tag=17):
     now_ms: int
 
 
+class ReaderReset(Record, frozen=True, tag=18):
+    """An operator put a reader elsewhere.
+
+    `positions` are (partition, transaction); 0: none is known any more. `fenced` is the agent that held the
+    name until then, or 0.
+    """
+
+    stream: int
+    reader: str
+    positions: list[tuple[int, int]]
+    fenced: int
+
+
+class Overruled(Record, frozen=True, tag=19):
+    """An operator cancelled transactions that were open."""
+
+    transactions: list[int]
+
+
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
@@ -211,6 +230,8 @@ AnyRecord: TypeAlias = (
     | Filled
     | Staged
     | StepCommitted
+    | ReaderReset
+    | Overruled
 )
 
 _encoder = msgspec.msgpack.Encoder()

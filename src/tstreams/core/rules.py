@@ -49,7 +49,14 @@ from ..protocol import (
     SendItems,
     StreamInfo,
 )
-from .facts import PRODUCER, READER, Agent, OpenTransactionState, StreamState
+from .facts import (
+    PRODUCER,
+    READER,
+    Agent,
+    CancelledByOperator,
+    OpenTransactionState,
+    StreamState,
+)
 from .records import (
     AgentBegun,
     AgentEnded,
@@ -307,7 +314,7 @@ class Rules:
             reader = agents.get(position.agent)
             if reader is None or reader.kind != READER:
                 raise BadRequest("a position in a commit belongs to a reader that is a member")
-            self._check_partition(reader.stream, position.partition)
+            self.check_partition(reader.stream, position.partition)
             self._check_after(reader, position)
             positions.append((reader.stream, reader.name, position.partition, position.transaction))
         return Committed(request.session, request.sequence, full + new, empty, positions)
@@ -366,10 +373,11 @@ class Rules:
         agent = self.agent(agent_id)
         if agent.kind != PRODUCER:
             raise BadRequest(f"{agent.name!r} is a {agent.kind}, and does not write")
-        self._check_partition(agent.stream, partition)
+        self.check_partition(agent.stream, partition)
         return agent
 
-    def _check_partition(self, stream_id: int, partition: int) -> None:
+    def check_partition(self, stream_id: int, partition: int) -> None:
+        """Refuse a partition that a stream has not."""
         stream = self._state.stream(stream_id)
         if partition >= stream.partitions:
             raise BadRequest(
@@ -391,6 +399,10 @@ class Rules:
         if reason is Fenced:
             raise Fenced(
                 f"transaction {transaction_id} ended when its producer's name was taken over"
+            )
+        if reason is CancelledByOperator:
+            raise InvalidState(
+                f"transaction {transaction_id} is not open: an operator cancelled it"
             )
         raise InvalidState(
             f"transaction {transaction_id} is not open: it was checkpointed or cancelled"

@@ -13,6 +13,7 @@ from ..errors import Error, InvalidState, TooLarge
 from ..limits import SESSION_REPLIES_MAX, SESSION_TTL_MS, SESSIONS_MAX
 from ..protocol import Change, Commit, KeepAlive, Reply, SessionOpened
 from .facts import Facts, Session
+from .overruling import Overruling
 from .records import AnyRecord, Ended, SessionBegun, SessionsEnded
 from .rules import Rules
 from .staging import Staging
@@ -30,6 +31,7 @@ class Shard:
         self.state = State(facts, last_id, last_number, now_ms)
         self._rules = Rules(self.state)
         Staging(self.state, self._rules)
+        Overruling(self.state, self._rules)
         self._transitions = Transitions(self.state)
         self._decide = self._rules.by_type
         self._apply = self._transitions.by_type

@@ -196,6 +196,10 @@ class State:
         """What an agent has open."""
         return sorted(self._open_of_agent.get(agent_id, ()))
 
+    def count_open_of(self, agent_id: int) -> int:
+        """How much an agent has open."""
+        return len(self._open_of_agent.get(agent_id, ()))
+
     def hold(self, transaction: OpenTransactionState, now_ms: int) -> None:
         """A transaction is open from now on."""
         self.place(transaction)

@@ -7,7 +7,14 @@ from typing import Any
 
 from ..errors import Error, Expired, Fenced, InvalidState
 from ..limits import SESSION_TTL_MS
-from .facts import Agent, OpenTransactionState, Session, StreamState
+from .facts import (
+    Agent,
+    Cancelled,
+    CancelledByOperator,
+    OpenTransactionState,
+    Session,
+    StreamState,
+)
 from .records import (
     AgentBegun,
     AgentEnded,
@@ -18,6 +25,8 @@ from .records import (
     ItemsSent,
     Moved,
     Opened,
+    Overruled,
+    ReaderReset,
     SessionBegun,
     SessionsEnded,
     Staged,
@@ -56,6 +65,8 @@ class Transitions:
             Filled: self._filled,
             Staged: self._staged,
             StepCommitted: self._step_committed,
+            ReaderReset: self._reader_reset,
+            Overruled: self._overruled,
         }
 
     def _session_begun(self, now_ms: int, record: SessionBegun) -> None:
@@ -94,7 +105,7 @@ class Transitions:
         self._state.ttl_changed(stream)
 
     def _stream_deleted(self, now_ms: int, record: StreamDeleted) -> None:
-        self._release(record.cancelled, InvalidState)
+        self._release(record.cancelled, Cancelled)
         self._state.forget_stream(self._state.stream(record.stream))
         self._state.stirred.add((record.stream, WHOLE_STREAM))
 
@@ -111,7 +122,7 @@ class Transitions:
         self._state.remember_agent(agent)
 
     def _agent_ended(self, now_ms: int, record: AgentEnded) -> None:
-        self._release(record.cancelled, InvalidState)
+        self._release(record.cancelled, Cancelled)
         self._state.forget_agent(record.agent)
 
     def _opened(self, now_ms: int, record: Opened) -> None:
@@ -149,12 +160,12 @@ class Transitions:
 
     def _committed(self, now_ms: int, record: Committed) -> None:
         self._release(record.transactions, InvalidState)
-        self._release(record.empty, InvalidState)
+        self._release(record.empty, Cancelled)
         for position in record.positions:
             self._state.move(*position)
 
     def _ended(self, now_ms: int, record: Ended) -> None:
-        self._release(record.transactions, Expired if record.expired else InvalidState)
+        self._release(record.transactions, Expired if record.expired else Cancelled)
 
     def _moved(self, now_ms: int, record: Moved) -> None:
         """Where a batch lies is the index's business."""
@@ -165,12 +176,22 @@ class Transitions:
         self._state.extend_step(record.job, record.step, now_ms)
 
     def _step_committed(self, now_ms: int, record: StepCommitted) -> None:
-        for transactions in (record.transactions, record.empty, record.dropped):
-            self._release(transactions, InvalidState)
+        self._release(record.transactions, InvalidState)
+        self._release(record.empty, Cancelled)
+        self._release(record.dropped, Cancelled)
         for stream_id, before_id in record.replaced:
             stream = self._state.stream(stream_id)
             stream.purged_before = max(stream.purged_before, before_id)
         self._state.step_committed(record.job, record.step, record.final)
+
+    def _reader_reset(self, now_ms: int, record: ReaderReset) -> None:
+        if record.fenced:
+            self._state.forget_agent(record.fenced)
+        for partition, transaction in record.positions:
+            self._state.move(record.stream, record.reader, partition, transaction)
+
+    def _overruled(self, now_ms: int, record: Overruled) -> None:
+        self._release(record.transactions, CancelledByOperator)
 
     def _release(self, transactions: Iterable[int], reason: type[Error]) -> None:
         for transaction in transactions:

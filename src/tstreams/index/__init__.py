@@ -1,7 +1,8 @@
 """The index: what is where, and every durable fact that is not payload. `keys.py` describes it."""
 
 from .index import Index
+from .listing import Looks
 from .store import IndexFailed, Store
 from .sweeper import floor_of
 
-__all__ = ["Index", "IndexFailed", "Store", "floor_of"]
+__all__ = ["Index", "IndexFailed", "Looks", "Store", "floor_of"]

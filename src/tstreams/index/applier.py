@@ -18,6 +18,8 @@ from ..core.records import (
     ItemsSent,
     Moved,
     Opened,
+    Overruled,
+    ReaderReset,
     SessionBegun,
     SessionsEnded,
     Staged,
@@ -71,6 +73,9 @@ class Applier:
         self._store = store
         self._facts = facts
         self._live = live
+        self.shown: list[int] = []
+        """The streams of transactions that were open and became visible, once for each, since somebody emptied
+        this."""
         self._batch: Any = None
         self._changed: dict[bytes, bytes | None] = {}
         self._ttls: dict[int, int] = {}
@@ -97,6 +102,8 @@ class Applier:
             Filled: self._filled,
             Staged: self._staged,
             StepCommitted: self._step_committed,
+            ReaderReset: self._reader_reset,
+            Overruled: self._overruled,
         }
 
     def apply(
@@ -304,6 +311,7 @@ class Applier:
             key = transaction_key(b"T", it.stream, it.partition, transaction)
             self._put(key, keys.pack_transaction(it.items, it.places))
             self._note_death(it.stream, it.partition, transaction)
+            self.shown.append(it.stream)
 
     def _move(self, positions: Iterable[tuple[int, str, int, int]]) -> None:
         """Readers have come so far."""
@@ -360,6 +368,21 @@ class Applier:
             self._delete(key)
         else:
             self._put(key, encode(StoredJob(record.step, record.now_ms)))
+
+    # Operators.
+
+    def _reader_reset(self, record: ReaderReset, position: int, size: int) -> None:
+        if record.fenced:
+            self._drop_agent(record.fenced)
+        for partition, transaction in record.positions:
+            key = keys.position_key(record.stream, record.reader, partition)
+            if transaction:
+                self._put(key, transaction.to_bytes(8, "big"))
+            else:
+                self._delete(key)
+
+    def _overruled(self, record: Overruled, position: int, size: int) -> None:
+        self._drop_open(record.transactions)
 
     # Open transactions that end.
 

@@ -67,7 +67,8 @@ class StoredSession(msgspec.Struct, array_like=True, frozen=True):
 encode = msgspec.msgpack.Encoder().encode
 
 
-def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Reads the values of one kind of keys; `Corrupt` if they cannot be read."""
     decode = msgspec.msgpack.Decoder(kind).decode
 
     def read(value: bytes) -> T:
@@ -82,11 +83,11 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
     return read
 
 
-decode_stream = _decoder(StoredStream)
-decode_agent = _decoder(StoredAgent)
-decode_open = _decoder(StoredOpen)
-decode_job = _decoder(StoredJob)
-decode_session = _decoder(StoredSession)
+decode_stream = decoder(StoredStream)
+decode_agent = decoder(StoredAgent)
+decode_open = decoder(StoredOpen)
+decode_job = decoder(StoredJob)
+decode_session = decoder(StoredSession)
 
 
 class IndexFacts:
@@ -208,6 +209,28 @@ class IndexFacts:
             yield transaction, iterator.value()
             iterator.next()
         self._store.check(iterator)
+
+    def transactions_back(
+        self, stream_id: int, partition: int, from_id: int, to_id: int
+    ) -> Iterator[tuple[int, bytes]]:
+        """The same, the newest first."""
+        prefix = keys.partition_prefix(stream_id, partition)
+        iterator = self._store.iterator()
+        iterator.seek_for_prev(keys.transaction_key(b"T", stream_id, partition, to_id))
+        while iterator.valid():
+            key = iterator.key()
+            if key[:11] != prefix:
+                return
+            transaction = int.from_bytes(key[11:], "big")
+            if transaction < from_id:
+                return
+            yield transaction, iterator.value()
+            iterator.prev()
+        self._store.check(iterator)
+
+    def transaction(self, stream_id: int, partition: int, transaction: int) -> bytes | None:
+        """The value of one checkpointed transaction."""
+        return self._store.get(keys.transaction_key(b"T", stream_id, partition, transaction))
 
     def last_transaction(
         self, stream_id: int, partition: int, from_id: int, to_id: int

@@ -9,6 +9,7 @@ from ..core.records import AnyRecord
 from . import keys
 from .applier import Applier
 from .facts import IndexFacts
+from .listing import Listing
 from .live import LiveBytes
 from .store import Store
 from .sweeper import Sweeper
@@ -29,6 +30,7 @@ class Index:
                 (0, 0, 0) if head is None else keys.unpack_head(head)
             )
             self.facts = IndexFacts(self.store)
+            self.listing = Listing(self.store, self.facts)
             self.live = LiveBytes(self.store)
             self.applier = Applier(self.store, self.facts, self.live)
             self.sweeper = Sweeper(self.store, self.facts, self.live)

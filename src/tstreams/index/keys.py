@@ -116,6 +116,33 @@ def position_key(stream: int, reader: str, partition: int) -> bytes:
     return reader_prefix(stream, reader) + partition.to_bytes(2, "big")
 
 
+def split_position_key(key: bytes) -> tuple[int, str, int]:
+    """C: stream, reader, partition."""
+    name = key[10:-2]
+    if len(key) < 12 or len(name) != key[9]:
+        raise _damaged(key, "the key of a position")
+    return number_of(key), _text(key, name), int.from_bytes(key[-2:], "big")
+
+
+def split_holder(key: bytes) -> tuple[int, bytes, str]:
+    """A: stream, the first letter of the kind, name."""
+    if len(key) < 10:
+        raise _damaged(key, "the key of a name")
+    return number_of(key), key[9:10], _text(key, key[10:])
+
+
+def _text(key: bytes, name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise _damaged(key, "the key of a name") from None
+
+
+def numbered(letter: bytes, number: int) -> bytes:
+    """What all keys of this letter begin with that belong to a stream, or to whatever has this number."""
+    return _number(letter, number)
+
+
 def session_key(session: int) -> bytes:
     """S."""
     return _number(b"S", session)

@@ -39,6 +39,10 @@ class LiveBytes:
         self._live[ledger] = left
         self._dirty.add(ledger)
 
+    def total(self) -> int:
+        """Payload bytes of all ledgers that are referred to."""
+        return sum(self._live.values())
+
     def live(self, ledger: int) -> int:
         """Payload bytes of a ledger that are referred to."""
         return self._live.get(ledger, 0)

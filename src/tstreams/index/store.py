@@ -111,6 +111,22 @@ class Store:
             iterator.next()
         self.check(iterator)
 
+    def scan_keys(self, prefix: bytes, start: bytes) -> Iterator[bytes]:
+        """All keys that begin with `prefix`, from `start` on."""
+        iterator = self.iterator()
+        iterator.seek(start)
+        while iterator.valid():
+            key = iterator.key()
+            if not key.startswith(prefix):
+                return
+            yield key
+            iterator.next()
+        self.check(iterator)
+
+    def number(self, name: str) -> int:
+        """A number that the database keeps of itself; 0 if it does not know it."""
+        return self._db.property_int_value(f"rocksdb.{name}") or 0
+
     def check(self, iterator: Any) -> None:
         """An iterator that stops does not say why unless it is asked."""
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -115,6 +117,8 @@ class LocalLog:
         self._groups = 0
         """Groups in the current ledger."""
         self._groups_are_large = False
+        self.synced_ns = 0
+        """How long the sync of the last group took; 0 if it had none."""
         try:
             self._open_list(applied)
         except BaseException:
@@ -225,6 +229,7 @@ class LocalLog:
                     file.truncate(max(current.size, self._prepared_bytes))
                 raise DiskFull(f"there is no room in ledger {ledger_id:x}: {error}") from error
             raise self._fail(f"writing to ledger {ledger_id:x} failed", error) from error
+        self.synced_ns = 0
         if self._fsync:
             self._sync(file, ledger_id)
         current.size = end
@@ -239,10 +244,12 @@ class LocalLog:
             self._sync(self._current, self._list[-1].head.ledger_id)
 
     def _sync(self, file: File, ledger_id: int) -> None:
+        begun_ns = time.perf_counter_ns()
         try:
             file.sync()
         except OSError as error:
             raise self._fail(f"syncing ledger {ledger_id:x} failed", error) from error
+        self.synced_ns = time.perf_counter_ns() - begun_ns
 
     def _is_full(self, current: _Ledger, now_ms: int) -> bool:
         if current.size <= SECTOR_BYTES:
@@ -439,18 +446,20 @@ class LocalLog:
             return 0
         return position_of(self._list[-1].head.ledger_id, self._list[-1].size)
 
-    def ledgers(self) -> list[LedgerInfo]:
-        """The list, oldest first."""
-        last = len(self._list) - 1
+    def ledgers(self, after: int = 0, limit: int | None = None) -> list[LedgerInfo]:
+        """The list, oldest first: all of it, or up to so many of those after a ledger."""
+        last = self._list[-1] if self._current is not None else None
+        first = bisect_right(self._list, after, key=lambda ledger: ledger.head.ledger_id)
+        until = None if limit is None else first + limit
         return [
             LedgerInfo(
                 ledger.head.ledger_id,
                 ledger.head.epoch,
                 ledger.size,
-                not (self._current is not None and index == last),
+                ledger is not last,
                 ledger.head.created_ms,
             )
-            for index, ledger in enumerate(self._list)
+            for ledger in self._list[first:until]
         ]
 
     def trim(self, ledger_ids: Iterable[int]) -> None:

@@ -106,8 +106,8 @@ class Log(Protocol):
     def end(self) -> Position:
         """Behind the last confirmed record."""
 
-    def ledgers(self) -> list[LedgerInfo]:
-        """The list, oldest first."""
+    def ledgers(self, after: int = 0, limit: int | None = None) -> list[LedgerInfo]:
+        """The list, oldest first: all of it, or up to so many of those after a ledger."""
 
     def trim(self, ledger_ids: Iterable[int]) -> None:
         """Delete whole ledgers. One that is gone already is no error; the current one is refused."""

@@ -21,6 +21,7 @@ from ..protocol import (
     CommitStep,
     CreateStream,
     DeleteStream,
+    EndTransactions,
     Fetch,
     FetchLast,
     GetJob,
@@ -35,6 +36,7 @@ from ..protocol import (
     OpenTransaction,
     Positions,
     PurgeStream,
+    ResetReader,
     SendItems,
     Stage,
     StreamList,
@@ -43,8 +45,10 @@ from ..protocol import (
     Surveyed,
     encode,
 )
+from .gate import Gate
+from .inspection import Inspection
 from .shard import Shard
-from .wire import decoder, decoder_with_batch, wire_error
+from .wire import wire_error
 
 _CHANGES: tuple[type[Change], ...] = (
     CreateStream,
@@ -58,14 +62,17 @@ _CHANGES: tuple[type[Change], ...] = (
     Stage,
     CommitStep,
     CancelStep,
+    ResetReader,
+    EndTransactions,
 )
 
 
 class Handlers:
     """The commands of one shard. They are taken in the order in which they come, and answered later."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, gate: Gate | None = None) -> None:
         self._shard = shard
+        self._gate = gate or Gate()
         self.router = Router()
         for kind in _CHANGES:
             self._register(kind.__name__, self._change(kind))
@@ -81,6 +88,8 @@ class Handlers:
         self._register_read(Survey, self._survey)
         self._register_read(Fetch, self._fetch)
         self._register_read(FetchLast, self._fetch_last)
+        for kind, inspect in Inspection(shard).by_type.items():
+            self._register_read(kind, _encoded(inspect))
         self.router.command(Subscribe.__name__, strategy=Strategy.PARALLEL)(self._subscribe())
 
     def _register(self, name: str, handler: Callable[[Request], object]) -> None:
@@ -88,11 +97,11 @@ class Handlers:
         self.router.command(name, strategy=Strategy.QUEUE)(handler)
 
     def _change(self, kind: type[Change]) -> Callable[[Request], object]:
-        read, shard = decoder(kind, 1), self._shard
+        read, shard = self._gate.reader(kind), self._shard
         return lambda request: shard.change(request, read(request))
 
     def _change_with_items(self, kind: type[Change]) -> Callable[[Request], object]:
-        read, change = decoder_with_batch(kind), self._shard.change
+        read, change = self._gate.reader_with_batch(kind), self._shard.change
 
         def handle(request: Request) -> object:
             message, items = read(request)
@@ -101,7 +110,7 @@ class Handlers:
         return handle
 
     def _commit(self) -> Callable[[Request], object]:
-        read, shard = decoder(Commit, None), self._shard
+        read, shard = self._gate.reader(Commit, None), self._shard
 
         def handle(request: Request) -> object:
             message = read(request)
@@ -118,7 +127,7 @@ class Handlers:
         return handle
 
     def _open_session(self) -> Callable[[Request], object]:
-        read, shard = decoder(OpenSession, 1), self._shard
+        read, shard = self._gate.reader(OpenSession), self._shard
 
         def handle(request: Request) -> object:
             read(request)
@@ -127,11 +136,11 @@ class Handlers:
         return handle
 
     def _keep_alive(self) -> Callable[[Request], object]:
-        read, shard = decoder(KeepAlive, 1), self._shard
+        read, shard = self._gate.reader(KeepAlive), self._shard
         return lambda request: shard.keep_alive(request, read(request))
 
     def _register_read(self, kind: type[Any], answer: Callable[[Request, Any], Any]) -> None:
-        read, shard = decoder(kind, 1), self._shard
+        read, shard = self._gate.reader(kind), self._shard
 
         def handle(request: Request) -> object:
             message = read(request)
@@ -142,7 +151,7 @@ class Handlers:
     # Reading.
 
     def _subscribe(self) -> Callable[[Request], object]:
-        read, shard = decoder(Subscribe, 1), self._shard
+        read, shard = self._gate.reader(Subscribe), self._shard
 
         def handle(request: Request) -> object:
             message = read(request)
@@ -180,3 +189,7 @@ class Handlers:
 
     def _fetch_last(self, request: Request, message: FetchLast) -> Any:
         return self._shard.reads.last(self._shard.clock(), message)
+
+
+def _encoded(inspect: Callable[[Any], Any]) -> Callable[[Request, Any], bytes]:
+    return lambda _, message: encode(inspect(message))

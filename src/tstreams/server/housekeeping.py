@@ -34,6 +34,10 @@ ROLL_AFTER_MS = 15_000
 """The current ledger is closed when something in it has died, but not more often than this."""
 
 
+AGE_EVERY_MS = 10_000
+"""How often what streams have done begins to count half as much, when the busiest are looked for."""
+
+
 class Housekeeping:
     """The background work of one shard, on its own loop; what takes long runs in threads."""
 
@@ -45,6 +49,7 @@ class Housekeeping:
         self._flushing: asyncio.Future[None] | None = None
         self._preparing: asyncio.Future[None] | None = None
         self._reclaimed_at_ms = 0
+        self._aged_at_ms = shard.clock()
         self._dead: list[int] = []
         """Ledgers in which nothing is alive, since they were looked at last."""
         self._flushed_at_ms = shard.clock()
@@ -85,6 +90,9 @@ class Housekeeping:
     def _work(self, now_ms: int) -> None:
         shard = self._shard
         shard.tick()
+        if abs(now_ms - self._aged_at_ms) >= AGE_EVERY_MS:
+            self._aged_at_ms = now_ms
+            shard.metrics.age(now_ms)
         if abs(now_ms - self._reclaimed_at_ms) >= RECLAIM_EVERY_MS:
             self._reclaim(now_ms)
         elif self._compactor.is_busy:
@@ -110,8 +118,10 @@ class Housekeeping:
         self._compact()
 
     def _dead_ledgers(self) -> list[int]:
-        live = self._shard.index.live
-        return [it.id for it in self._shard.log.ledgers() if it.closed and not live.live(it.id)]
+        live, metrics = self._shard.index.live, self._shard.metrics
+        ledgers = self._shard.log.ledgers()
+        metrics.ledgers, metrics.ledger_bytes = len(ledgers), sum(it.size_bytes for it in ledgers)
+        return [it.id for it in ledgers if it.closed and not live.live(it.id)]
 
     def _compact(self) -> None:
         shard = self._shard

@@ -17,12 +17,26 @@ import uvloop
 from moebius import Limits, Request, Router, Server, loop_thread
 from moebius.transports.link import Credentials
 
-from ..config import Config
-from ..protocol import NodeInfo, encode
+from ..config import SETTINGS, Config, exposed_addresses, show
+from ..errors import BadRequest
+from ..protocol import (
+    ConfigInfo,
+    Describe,
+    GetConfig,
+    Measure,
+    Measured,
+    Message,
+    NodeInfo,
+    SettingInfo,
+    encode,
+)
 from ..version import __version__
+from .gate import Authorise, Gate
 from .handlers import Handlers
 from .housekeeping import Housekeeping
+from .identity import node_id
 from .lock import DirectoryLock
+from .measuring import measure
 from .shard import Clock, Shard, system_clock
 from .storage import LocalStorage, Storage
 
@@ -45,13 +59,25 @@ class Node:
         *,
         clock: Clock = system_clock,
         storage: Callable[[Path, int], Storage] = LocalStorage,
+        authorise: Authorise | None = None,
     ) -> None:
-        """`storage` makes what a shard is kept in, of its folder and the bytes to be kept free on its
+        """`authorise` is asked about every request; without it everyone who is let in may do everything.
+        `storage` makes what a shard is kept in, of its folder and the bytes to be kept free on its
         disk; tests let disks fail with it."""
         if not isinstance(config, Config):
             config = Config(data=Path(config))
         self.config = config
         self._listen = list(config.listen if listen is None else listen)
+        guarded = bool(config.token) and config.tls_certificate is not None
+        exposed = [] if config.insecure else exposed_addresses(self._listen, guarded)
+        if exposed:
+            raise BadRequest("; ".join(exposed))
+        self.id = ""
+        """Who it is, once it has started: made once, and kept with the data."""
+        self.http = ""
+        """The URL of its front door, for those who ask; whoever serves that says it here."""
+        self._started_ms = 0
+        self._gate = Gate(authorise)
         self._clock = clock
         self._storage = storage
         self._lock: DirectoryLock | None = None
@@ -75,6 +101,8 @@ class Node:
         """Recover, and begin to serve on the running loop."""
         self._lock = DirectoryLock(self.config.data)
         try:
+            self.id = node_id(self.config.data)
+            self._started_ms = self._clock()
             self._open_shards()
             self._server = self._make_server()
             await self._server.start()
@@ -180,11 +208,10 @@ class Node:
     def _make_server(self) -> Server:
         router = Router()
         for number, shard in self.shards.items():
-            router.include(Handlers(shard).router, f"{number}:")
-
-        @router.command("Describe")
-        def describe(request: Request) -> bytes:
-            return encode(NodeInfo(__version__, list(self.shards)))
+            router.include(Handlers(shard, self._gate).router, f"{number}:")
+        self._register(router, Describe, self._describe)
+        self._register(router, Measure, self._measure)
+        self._register(router, GetConfig, self._settings)
 
         @router.on_stop
         def end_waits(server: Server) -> None:
@@ -197,6 +224,39 @@ class Node:
             limits=Limits(clients_max=self.config.clients_max),
             authenticate=self._authenticate if self.config.token else None,
             tls=self._tls(),
+        )
+
+    def _register(self, router: Router, kind: type[Message], answer: Callable[[], Message]) -> None:
+        read = self._gate.reader(kind)
+
+        def handle(request: Request) -> bytes:
+            read(request)
+            return encode(answer())
+
+        router.command(kind.__name__)(handle)
+
+    def _describe(self) -> NodeInfo:
+        return NodeInfo(
+            __version__,
+            list(self.shards),
+            self.id,
+            [it for it in self.addresses if not it.startswith("inproc:")],
+            self.http,
+            [shard.epoch for shard in self.shards.values()],
+            self._started_ms,
+        )
+
+    def _measure(self) -> Measured:
+        assert self._server is not None
+        return measure(self._clock(), self.shards.values(), self._server)
+
+    def _settings(self) -> ConfigInfo:
+        given = {name: getattr(self.config, name) for name in SETTINGS}
+        return ConfigInfo(
+            [
+                SettingInfo(name, show(name, value), value == SETTINGS[name].default)
+                for name, value in given.items()
+            ]
         )
 
     def _authenticate(self, credentials: Credentials) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..core.records import LENGTH_BYTES
 from ..items import Buffer
 from ..ledger.port import Log
+from .metrics import Metrics
 
 
 class Payloads:
@@ -16,11 +17,17 @@ class Payloads:
     Invariant: `_cache` is in the order of writing, and holds at most `cache_bytes` (or one batch).
     """
 
-    def __init__(self, log: Log, cache_bytes: int) -> None:
+    def __init__(self, log: Log, cache_bytes: int, metrics: Metrics) -> None:
         self._log = log
         self._cache: OrderedDict[int, Buffer] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes
+        self._metrics = metrics
+
+    @property
+    def cached_bytes(self) -> int:
+        """What is in memory."""
+        return self._cache_bytes
 
     def remember(self, position: int, batch: Buffer) -> None:
         """A batch was written."""
@@ -34,8 +41,10 @@ class Payloads:
         cache = self._cache
         found: list[Buffer | None] = [cache.get(position) for position, _ in places]
         missing = [place for place, batch in zip(places, found, strict=True) if batch is None]
+        self._metrics.cache_hits += len(found) - len(missing)
         if not missing:
             return found  # type: ignore[return-value]
+        self._metrics.cache_misses += len(missing)
         records = iter(self._log.read_many(missing))
         return [batch_of(next(records)) if batch is None else batch for batch in found]
 

@@ -24,12 +24,17 @@ class Reads:
         self._waiters = Waiters()
         self._last_waiter = 0
 
+    @property
+    def waiting(self) -> int:
+        """Readers that wait."""
+        return len(self._waiters)
+
     def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
         """Answer, or wait for something to answer with."""
         _check_wants(fetch.wants)
         found = self._collect(now_ms, fetch, fetch.wants)
         if found or not fetch.wait_ms or not fetch.wants:
-            request.answer(self._visible.pack(found))
+            request.answer(self._visible.pack_for(fetch.stream, found))
             return
         if len(self._waiters) >= WAITING_FETCHES_MAX:
             raise TooLarge(f"{len(self._waiters)} readers wait already")
@@ -41,7 +46,7 @@ class Reads:
     def last(self, now_ms: int, request: FetchLast) -> tuple[Buffer, ...]:
         """The last visible transaction."""
         found = self._visible.last(now_ms, request.stream, request.partition, request.bytes_max)
-        return self._visible.pack(found)
+        return self._visible.pack_for(request.stream, found)
 
     def survey(self, now_ms: int, survey: Survey) -> list[StretchInfo]:
         """How far can be read, and how much that is."""
@@ -78,7 +83,7 @@ class Reads:
         wants = [it for it in waiter.fetch.wants if everything or it.partition in partitions]
         try:
             found = self._collect(now_ms, waiter.fetch, wants) if wants else []
-            answer = self._visible.pack(found) if found else None
+            answer = self._visible.pack_for(waiter.fetch.stream, found) if found else None
         except Error as error:
             self._dismiss(waiter).fail(wire_error(error))
             return

@@ -35,6 +35,7 @@ from ..protocol import (
     Reply,
     encode,
 )
+from .metrics import Metrics
 from .payloads import Payloads
 from .reads import Reads
 from .storage import Storage
@@ -122,6 +123,9 @@ class Shard:
         self._reads: list[tuple[Request, Callable[[Request], Any]]] = []
         self._settled: list[Callable[[], None]] = []
         self._touched: dict[int, Session] = {}
+        self._begun_ns = 0
+        """When the first record of this turn was decided on, on the clock that only runs forward."""
+        self.metrics = Metrics(clock())
         self.records_replayed = 0
         self.records_since_flush = 0
         self._schedule = schedule or asyncio.get_running_loop().call_soon
@@ -143,14 +147,15 @@ class Shard:
         except BaseException:
             self.index.store.close()
             raise
-        self.payloads = Payloads(self.log, self._cache_bytes)
-        self._visible = Visible(self.index, self.payloads)
+        self.payloads = Payloads(self.log, self._cache_bytes, self.metrics)
+        self._visible = Visible(self.index, self.payloads, self.metrics)
         self.reads = Reads(self._visible)
         self.subscriptions = Subscriptions(self._visible, self.clock)
         try:
             self._make_core(now_ms)
             self._replay(now_ms)
-            self.log.take_over(self.log.epoch + 1, now_ms)
+            self.epoch = self.log.epoch + 1
+            self.log.take_over(self.epoch, now_ms)
         except BaseException:
             self.log.close()
             self.index.store.close()
@@ -182,6 +187,7 @@ class Shard:
                 sessions.clear()
         if entries:
             self._apply(entries, end, sessions)
+        self.index.applier.shown.clear()
         self._visible.settle()
         self.core.state.lost.clear()
         self.core.state.silent.clear()
@@ -301,6 +307,7 @@ class Shard:
             self._pending_bytes += len(batch)
         if not self._scheduled:
             self._scheduled = True
+            self._begun_ns = time.perf_counter_ns()
             self._schedule(self.commit)
 
     def _answer(self, request: Request, answer: Reply | Error) -> object:
@@ -410,6 +417,10 @@ class Shard:
                 remember(position, batch)
         self._apply(entries, self.log.end, touched)
         self.records_since_flush += len(entries)
+        shown = self.index.applier.shown
+        commit_ns = time.perf_counter_ns() - self._begun_ns
+        self.metrics.wrote(entries, shown, commit_ns, self.log.synced_ns, now_ms)
+        shown.clear()
 
     def _push(self, pending: list[tuple[AnyRecord, Record, Buffer | None]]) -> None:
         """Send what is durable now to subscribers, while the index does not have it yet. Only of a turn in

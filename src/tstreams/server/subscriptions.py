@@ -80,24 +80,28 @@ class Subscription:
             self._ready.update((it, None) for it in partitions if it in self._places)
         self.try_now()
 
-    def push(self, partition: int, first_id: int, last_id: int, answer: Answer) -> bool:
+    def push(
+        self, partition: int, made: list[tuple[InstantMade, Buffer]], items: int, answer: Answer
+    ) -> bool:
         """Transactions of a partition were made that follow on what is visible there, and are in this
         answer. Whether the reader has them now, or does not want them."""
         place = self._places.get(partition)
         if place is None:
             return True
         waiter = self._waiter
+        size = sum(map(len, answer))
         if (
             waiter is None
             or waiter.done()
             or partition in self._ready
-            or first_id < place
-            or sum(map(len, answer)) > self._bytes_max
+            or made[0][0].transaction < place
+            or size > self._bytes_max
             or (self.agent and self._visible.agent(self.agent) is None)
             or not self._emit(answer)
         ):
             return False  # it gets them from the index
-        self._places[partition] = last_id + 1
+        self._places[partition] = made[-1][0].transaction + 1
+        self._visible.metrics.sent(self.stream, len(made), items, size - len(answer[0]))
         return True
 
     def end(self, error: BaseException) -> None:
@@ -119,6 +123,7 @@ class Subscription:
                 found = self._collect()
                 if found:
                     packed, answer = self._visible.pack_some(found)
+                    self._visible.metrics.read(self.stream, packed, sum(map(len, answer[1:])))
                     for it in found[len(packed) :]:  # what is damaged must not be skipped
                         self._ready[it.partition] = None
                     for it in packed:
@@ -192,13 +197,13 @@ class Subscriptions:
                 key = (record.stream, record.partition)
                 by_partition.setdefault(key, []).append((record, batch))
         for (stream_id, partition), some in by_partition.items():
-            first_id, last_id = some[0][0].transaction, some[-1][0].transaction
             if len(some) > FETCH_TRANSACTIONS_MAX or (stream_id, partition) in self._visible.heads:
                 continue
             answer = pack_fresh(some)
+            items = sum([record.count for record, _ in some])
             everyone = True
             for subscription in list(self._by_stream[stream_id]):
-                everyone &= subscription.push(partition, first_id, last_id, answer)
+                everyone &= subscription.push(partition, some, items, answer)
             if everyone:
                 self._told.add((stream_id, partition))
         return bool(by_partition)

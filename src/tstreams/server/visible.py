@@ -25,6 +25,7 @@ from ..protocol import (
     encode,
 )
 from .caught_up import CaughtUp
+from .metrics import Metrics
 from .payloads import Payloads
 
 _SHARE_BYTES_MIN = 64 * KIB
@@ -63,9 +64,10 @@ class Visible:
     """The partitions, by stream, in which something is open. In others what is made is visible at once."""
     _caught_up: CaughtUp
 
-    def __init__(self, index: Index, payloads: Payloads) -> None:
+    def __init__(self, index: Index, payloads: Payloads, metrics: Metrics) -> None:
         self._index = index
         self._payloads = payloads
+        self.metrics = metrics
 
     def follow(self, core: Shard) -> None:
         """Answer by what this core says; it is made anew when the one before has to be given up."""
@@ -187,6 +189,14 @@ class Visible:
         It ends before the first damaged batch; `Corrupt` names it if it is the first of all.
         """
         return self.pack_some(chosen)[1] if chosen else (_NOTHING, b"")
+
+    def pack_for(self, stream_id: int, chosen: list[Chosen]) -> tuple[Buffer, ...]:
+        """The same for a reader of a stream, and counted as read."""
+        if not chosen:
+            return _NOTHING, b""
+        packed, answer = self.pack_some(chosen)
+        self.metrics.read(stream_id, packed, sum(map(len, answer[1:])))
+        return answer
 
     def pack_some(self, chosen: list[Chosen]) -> tuple[list[Chosen], tuple[Buffer, ...]]:
         """The same, and what is in it."""

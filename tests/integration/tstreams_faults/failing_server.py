@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tstreams.ledger.files import RealFile, RealFolder
 from tstreams.server import Node
-from tstreams.server.logs import configure
+from tstreams.logs import configure
 from tstreams.server.storage import LocalStorage
 
 

@@ -22,6 +22,7 @@ from ...limits import (
 )
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
+from ..locating import target
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
@@ -39,6 +40,7 @@ from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
+from .inspection import Inspection
 from .job import Job
 from .opening import Opening
 from .process import process
@@ -217,6 +219,11 @@ class Client:
         """
         self._check()
         return Job(self._driver, JobRules(self._link, name, staging_ttl))
+
+    def inspection(self) -> Inspection:
+        """What an operator sees of the server, and may do about it. Not awaited: it asks nobody."""
+        self._check()
+        return Inspection(self._driver, self._link)
 
     def subscriber(
         self,
@@ -408,7 +415,7 @@ async def open_client(
     begun_at = time.monotonic()
     try:
         wire = moebius.aio.Client(
-            config.url,
+            target(config),
             timeout=config.timeout,
             token=config.token,
             name="tstreams",

@@ -21,6 +21,7 @@ from ...limits import (
 )
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
 from ..config import ClientConfig, Tls
+from ..locating import target
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
@@ -73,7 +74,7 @@ class Client:
         begun_at = time.monotonic()
         try:
             self._wire = moebius.Client(
-                config.url,
+                target(config),
                 timeout=config.timeout,
                 connect_timeout=config.timeout,
                 token=config.token,

@@ -1,0 +1,125 @@
+"""Finding a server by the URL of its front door: `http://host:7080` instead of the address of a node.
+
+Asked before each attempt to connect: so a client finds its server also after that has moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..errors import BadRequest, Unavailable
+from .config import ClientConfig, Tls
+
+ANSWER_BYTES_MAX = 1024 * 1024
+"""What a front door may answer: thousands of nodes fit."""
+_SCHEMES = ("http", "https")
+
+
+class _Node(msgspec.Struct):
+    addresses: list[str]
+
+
+class _Nodes(msgspec.Struct):
+    items: list[_Node]
+
+
+def target(config: ClientConfig) -> str | Callable[[], Awaitable[str]]:
+    """What to connect to: the address itself, or how to find it out."""
+    if not config.url.lower().startswith(("http://", "https://")):
+        return config.url
+    front_door = _FrontDoor(config)
+    return front_door.locate
+
+
+class _FrontDoor:
+    def __init__(self, config: ClientConfig) -> None:
+        self._url = config.url
+        try:
+            url = urlsplit(config.url)
+            self._host = url.hostname or ""
+            self._secure = url.scheme.lower() == "https"
+            self._port = url.port or (443 if self._secure else 80)
+        except ValueError as error:
+            raise BadRequest(f"{config.url!r} is no URL: {error}") from None
+        if not self._host or url.scheme.lower() not in _SCHEMES or url.query or url.username:
+            raise BadRequest(f"{config.url!r} is not the URL of a front door: http://host:port")
+        self._path = url.path.rstrip("/") + "/v1/nodes"
+        self._host_header = url.netloc
+        self._tls = config.tls
+
+    async def locate(self) -> str:
+        """The address of a node; `Unavailable` if the front door does not say."""
+        try:
+            raw = await self._ask()
+            nodes = msgspec.json.decode(_body_of(raw), type=_Nodes)
+        except (OSError, ValueError, EOFError, msgspec.MsgspecError) as error:
+            raise Unavailable(
+                f"{self._url} does not say where the server is: {str(error) or repr(error)}"
+            ) from None
+        for node in nodes.items:
+            found = choose(node.addresses, self._host)
+            if found is not None:
+                return found
+        raise Unavailable(f"{self._url} knows no server with an address that leads there")
+
+    async def _ask(self) -> bytes:
+        context = None
+        if self._secure:
+            tls = self._tls if self._tls is not None else Tls()
+            context = tls if isinstance(tls, ssl.SSLContext) else tls.context()
+        reader, writer = await asyncio.open_connection(self._host, self._port, ssl=context)
+        try:
+            # 1.0: the end of the connection is the end of the answer, and no proxy sends it in chunks.
+            writer.write(
+                f"GET {self._path} HTTP/1.0\r\nHost: {self._host_header}\r\n"
+                "Accept: application/json\r\n\r\n".encode()
+            )
+            raw = bytearray()
+            while chunk := await reader.read(65536):
+                raw += chunk
+                if len(raw) > ANSWER_BYTES_MAX:
+                    raise ValueError(f"its answer has more than {ANSWER_BYTES_MAX} bytes")
+            return bytes(raw)
+        finally:
+            writer.close()
+
+
+def _body_of(raw: bytes) -> bytes:
+    head, end, body = raw.partition(b"\r\n\r\n")
+    status = head.partition(b"\r\n")[0].split(b" ")
+    if not end or len(status) < 2 or not status[0].startswith(b"HTTP/"):
+        raise ValueError("its answer is no HTTP")
+    if status[1] != b"200":
+        raise ValueError(f"it answers with status {status[1].decode('ascii', 'replace')}")
+    return body
+
+
+def choose(addresses: Sequence[str], host: str) -> str | None:
+    """The best address of a node for somebody who reached its front door under this host.
+
+    One that stands for all interfaces is reached under that host, too. tcp:// comes first.
+    """
+    local = host == "localhost" or _is(host, "is_loopback")
+    for scheme in ("tcp", "ipc", "zmq+tcp", "zmq+ipc"):
+        for address in addresses:
+            url = urlsplit(address)
+            if url.scheme != scheme or ("ipc" in scheme and not local):
+                continue
+            if url.hostname and _is(url.hostname, "is_unspecified"):
+                inside = f"[{host}]" if ":" in host else host
+                return f"{scheme}://{inside}:{url.port}"
+            return address
+    return None
+
+
+def _is(host: str, what: str) -> bool:
+    try:
+        return bool(getattr(ipaddress.ip_address(host), what))
+    except ValueError:
+        return False

@@ -1,0 +1,354 @@
+"""Routes of transactions: browsing, looking inside, writing one, and those that are open."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ...client.asynchronous.inspection import Inspection
+from ...client.asynchronous.received import ReadTransaction
+from ...errors import BadRequest, InvalidState, NotFound, TooLarge
+from ...limits import INSPECT_MAX, MIB
+from ...model import ID_MAX, time_of
+from ...protocol import OpenInfo, StreamInfo
+from .. import resources as r
+from ..calls import Answer, Call
+from ..front import Front, id_of_time, read_id, shown_ms, shown_time
+from ..limits import HELD_BACK_NAMES_MAX
+from ..problems import Refused
+from ..viewing import show_items, show_rows
+from .paging import decode_cursor, decode_number, encode_cursor, page
+from .streams import check_partition
+
+ROWS_BYTES_MAX = 64 * MIB
+"""A transaction of rows is loaded whole to be shown; a larger one is not."""
+HELD_BACK_STREAMS_MAX = 50
+"""Open transactions on a page for which is found out whom they hold back."""
+
+
+class Transactions:
+    """Transactions of a partition, their items, and the open ones."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def transactions(self, call: Call) -> r.TransactionPage:
+        """A page of visible transactions."""
+        query = call.query
+        descending = query["order"] == "desc"
+        low = _point(query["from"], "from", last=False)
+        high = ID_MAX if query["to"] is None else _point(query["to"], "to", last=True)
+        if query["after"] is not None:
+            at = decode_number(decode_cursor(query["after"])[1])
+            low, high = (low, min(high, at - 1)) if descending else (max(low, at + 1), high)
+        async with self._front.storage.turn() as inspect:
+            info = await inspect.stream(call.path["stream"])
+            partition = call.path["partition"]
+            check_partition(info, partition)
+            shard = inspect.shard_of(info.name)
+            items: list[r.Transaction] = []
+            more = low <= high
+            while more and len(items) < query["limit"]:
+                found = await inspect.browse(
+                    shard, info.id, partition, low, high, query["limit"] - len(items), descending
+                )
+                items += [
+                    _visible(info.name, partition, it.id, it.items, it.batches, it.bytes)
+                    for it in found.transactions
+                ]
+                more = found.more and bool(found.transactions)
+                if more:
+                    last = found.transactions[-1].id
+                    low, high = (low, last - 1) if descending else (last + 1, high)
+                    more = low <= high
+        cursor = encode_cursor(0, items[-1].id.encode()) if more and items else None
+        return r.TransactionPage(items=items, next=cursor)
+
+    async def transaction(self, call: Call) -> r.Transaction:
+        """One transaction, visible or open."""
+        async with self._front.storage.turn() as inspect:
+            info, partition, number = await self._named(inspect, call)
+            shard = inspect.shard_of(info.name)
+            status = await inspect.transaction(shard, info.id, partition, number)
+        if status.state == "unknown":
+            raise NotFound(
+                f"partition {partition} of stream {info.name!r} has no transaction {number}: "
+                "it never was, or is long gone"
+            )
+        return r.Transaction(
+            id=str(number),
+            stream=info.name,
+            partition=partition,
+            time=time_of(number),
+            state=status.state,  # type: ignore[arg-type]
+            items=status.items,
+            batches=status.batches,
+            bytes=status.bytes,
+        )
+
+    async def items(self, call: Call) -> r.ItemPage:
+        """Its items, a page of them."""
+        first, limit, view = (call.query[it] for it in ("first", "limit", "view"))
+        async with self._front.storage.turn() as inspect:
+            info, partition, number = await self._named(inspect, call)
+            client = self._front.storage.client
+            found = None
+            async for txn in client.scan(info.name, partition, after=max(number - 1, 0), up_to=number):
+                found = txn
+            if found is None or found.id != number:
+                raise await self._invisible(inspect, info, partition, number)
+            if info.schema is not None and view in ("auto", "arrow"):
+                shown = await self._rows(inspect, info, found, first, limit)
+            else:
+                shown = show_items(await _slice(found, first, limit), first, view)
+        following = first + len(shown)
+        return r.ItemPage(
+            items=shown,
+            next=str(following) if shown and following < len(found) else None,
+            total=len(found),
+        )
+
+    async def _invisible(
+        self, inspect: Inspection, info: StreamInfo, partition: int, number: int
+    ) -> NotFound | InvalidState:
+        shard = inspect.shard_of(info.name)
+        status = await inspect.transaction(shard, info.id, partition, number)
+        if status.state == "opened":
+            return InvalidState(f"transaction {number} is open: nobody can read it yet")
+        if status.state == "checkpointed" and not status.visible:
+            return InvalidState(
+                f"transaction {number} is held back by {status.first_open}, which is open"
+            )
+        return NotFound(f"there is no transaction {number} that can be read: it is {status.state}")
+
+    async def _rows(
+        self, inspect: Inspection, info: StreamInfo, txn: ReadTransaction, first: int, limit: int
+    ) -> list[r.Item]:
+        shard = inspect.shard_of(info.name)
+        status = await inspect.transaction(shard, info.id, txn.partition, txn.id)
+        if status.bytes > ROWS_BYTES_MAX:
+            raise TooLarge(f"{status.bytes} bytes of rows are too many to be shown")
+        try:
+            table = await txn.to_arrow()
+        except ImportError:
+            raise Refused(
+                422, "bad_request", "view: rows need pyarrow on the server; hex shows their bytes"
+            ) from None
+        return show_rows(table.slice(first, limit).to_pylist(), first)
+
+    async def write_transaction(self, call: Call) -> Answer:
+        """Write one, whole."""
+        body: r.NewTransaction = call.body
+        if body.partition is not None and body.key is not None:
+            raise BadRequest("give one of partition and key")
+        async with self._front.storage.turn() as inspect:
+            info = await inspect.stream(call.path["stream"])
+            if body.partition is not None and body.partition >= info.partitions:
+                raise BadRequest(f"stream {info.name!r} has {info.partitions} partitions, from 0 on")
+            items = _table(info, body.items) if info.schema else list(map(_bytes, body.items))
+            partition = 0 if body.partition is None and body.key is None else body.partition
+            key = None if body.key is None else body.key.encode()
+            async with self._front.storage.client.producer(info.name) as producer:
+                number = await producer.instant(items, partition=partition, key=key)
+            assert number is not None
+            written = await self._written(inspect, info, partition, number)
+        path = (
+            f"/v1/streams/{quote(info.name, safe='')}/partitions/{written.partition}"
+            f"/transactions/{number}"
+        )
+        return Answer(written, {"Location": path})
+
+    async def _written(
+        self, inspect: Inspection, info: StreamInfo, partition: int | None, number: int
+    ) -> r.Transaction:
+        """What was written: by its key it may have gone anywhere."""
+        shard = inspect.shard_of(info.name)
+        for at in range(info.partitions) if partition is None else [partition]:
+            status = await inspect.transaction(shard, info.id, at, number)
+            if status.state != "unknown":
+                return _visible(info.name, at, number, status.items, status.batches, status.bytes)
+        raise NotFound(f"transaction {number} was written, and is gone already")
+
+    # Open ones.
+
+    async def open_transactions(self, call: Call) -> r.OpenPage:
+        """Open transactions of all streams, or of one."""
+        name = call.query["stream"]
+        async with self._front.storage.turn() as inspect:
+            stream = 0 if name is None else (await inspect.stream(name)).id
+
+            async def fetch(
+                shard: int, position: bytes, limit: int
+            ) -> tuple[Sequence[OpenInfo], bytes | None]:
+                found = await inspect.open_transactions(
+                    shard, stream, decode_number(position), limit
+                )
+                return found.transactions, str(found.next).encode() if found.more else None
+
+            rows, following = await page(
+                inspect.shards, call.query["after"], call.query["limit"], fetch
+            )
+            held_back = await self._held_back(inspect, [(shard, it) for shard, it in rows])
+        items = [_open(it, held_back.get(it.id, [])) for _, it in rows]
+        return r.OpenPage(items=items, next=following)
+
+    async def _held_back(
+        self, inspect: Inspection, rows: list[tuple[int, OpenInfo]]
+    ) -> dict[int, list[str]]:
+        """Which readers have read all that is before each of these transactions."""
+        found = {}
+        for shard, it in [row for row in rows if row[1].first][:HELD_BACK_STREAMS_MAX]:
+            last = await inspect.browse(shard, it.stream, it.partition, 0, it.id, 1, True)
+            visible = last.transactions[0].id if last.transactions else 0
+            readers = await inspect.readers(shard, it.stream, b"", INSPECT_MAX)
+            names = [
+                reader.name
+                for reader in readers.readers
+                if dict(reader.positions).get(it.partition, 0) >= visible
+            ]
+            found[it.id] = names[:HELD_BACK_NAMES_MAX]
+        return found
+
+    async def cancel_transaction(self, call: Call) -> r.Cancelled:
+        """Cancel one, whoever owns it."""
+        number = read_id(call.path["transaction"], "transaction")
+        async with self._front.storage.turn() as inspect:
+            for shard in inspect.shards:
+                found = await inspect.open_transactions(shard, 0, max(number - 1, 0), 1)
+                if any(it.id == number for it in found.transactions):
+                    await inspect.end_transactions(shard, [number])
+                    return r.Cancelled(id=str(number), state="cancelled")
+        raise NotFound(f"transaction {number} is not open: it has ended, or never was")
+
+    async def _named(self, inspect: Inspection, call: Call) -> tuple[StreamInfo, int, int]:
+        info = await inspect.stream(call.path["stream"])
+        partition = call.path["partition"]
+        check_partition(info, partition)
+        number = int(call.path["transaction"])
+        if not 0 < number <= ID_MAX or shown_time(number) is None:
+            raise NotFound(f"no transaction can have the id {number}")
+        return info, partition, number
+
+
+def _point(text: str | None, what: str, *, last: bool) -> int:
+    """The first id of a range, or its last one."""
+    if text is None:
+        return 0
+    if text.isascii() and text.isdigit() and len(text) <= 19:
+        return read_id(text, what)
+    try:
+        when = msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        raise Refused(
+            422, "bad_request", f"{what}: {text!r} is neither an id nor a time such as 2026-01-01T12:00:00Z"
+        ) from None
+    if last:
+        try:
+            return max(id_of_time(when + timedelta(milliseconds=1), what) - 1, 0)
+        except OverflowError:
+            return ID_MAX
+    return id_of_time(when, what)
+
+
+def _visible(
+    stream: str, partition: int, number: int, items: int, batches: int, size: int
+) -> r.Transaction:
+    return r.Transaction(
+        id=str(number),
+        stream=stream,
+        partition=partition,
+        time=time_of(number),
+        state="checkpointed",
+        items=items,
+        batches=batches,
+        bytes=size,
+    )
+
+
+def _open(it: OpenInfo, held_back: list[str]) -> r.OpenTransaction:
+    opened = time_of(it.id)
+    owner = r.Holder(
+        kind="job" if it.job else "producer",
+        name=it.job or it.agent_name,
+        session=str(it.session),
+        seen=shown_ms(it.last_seen_ms),
+    )
+    return r.OpenTransaction(
+        id=str(it.id),
+        stream=it.stream_name,
+        partition=it.partition,
+        time=opened,
+        age_seconds=max(0.0, (datetime.now(UTC) - opened).total_seconds()),
+        expires=shown_ms(it.expires_at_ms),
+        items=it.items,
+        owner=owner,
+        staged=bool(it.job),
+        first=it.first,
+        held_back=held_back,
+    )
+
+
+async def _slice(txn: ReadTransaction, first: int, limit: int) -> list[bytes]:
+    if first >= len(txn):
+        return []
+    found: list[bytes] = []
+    index = 0
+    async for item in txn.items:
+        if index >= first:
+            found.append(item)
+            if len(found) == limit:
+                break
+        index += 1
+    return found
+
+
+def _bytes(item: r.NewItem) -> bytes:
+    _check_one(item)
+    if item.text is not None:
+        try:
+            return item.text.encode()
+        except UnicodeEncodeError:
+            raise BadRequest("items: a text is not valid Unicode") from None
+    if item.base64 is not None:
+        try:
+            return base64.b64decode(item.base64, validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise BadRequest(f"items: this is no base64: {error}") from None
+    return msgspec.json.encode(item.json)
+
+
+def _check_one(item: r.NewItem) -> None:
+    given = (item.text is not None, item.json is not msgspec.UNSET, item.base64 is not None)
+    if sum(given) != 1:
+        raise BadRequest("items: each has exactly one of text, json and base64")
+
+
+def _table(info: StreamInfo, items: list[r.NewItem]) -> Any:
+    """Rows for a typed stream."""
+    try:
+        import pyarrow as pa
+        import pyarrow.ipc
+    except ImportError:
+        raise BadRequest("rows need pyarrow on the server") from None
+    rows = []
+    for item in items:
+        _check_one(item)
+        if not isinstance(item.json, dict):
+            raise BadRequest("items: the stream has a schema, so each is a JSON object, a row")
+        rows.append(item.json)
+    schema = pa.ipc.read_schema(pa.py_buffer(info.schema))
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    if unknown:
+        raise BadRequest(f"items: {', '.join(sorted(unknown))}: no such column in the schema")
+    try:
+        return pa.Table.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise BadRequest(f"items: they do not fit the schema: {error}") from None
+
+

@@ -1,0 +1,50 @@
+"""Who a node is: an id that is made once and stays with its data folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+from pathlib import Path
+
+from ..errors import Corrupt
+
+log = logging.getLogger("tstreams.server")
+
+FILE = "node"
+_ID = re.compile(r"[0-9a-f]{16}")
+
+
+def node_id(folder: Path) -> str:
+    """The id of the node that this folder belongs to. Whoever calls holds the lock of the folder."""
+    path = folder / FILE
+    try:
+        found = path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        found = secrets.token_hex(8)
+        try:
+            _write(path, found)
+        except OSError as error:  # a full disk can be read, and serves readers
+            log.warning("the id of this node could not be kept: %s", error)
+        return found
+    if not _ID.fullmatch(found):
+        raise Corrupt(
+            f"{path} holds no node id, but {found[:40]!r}: put back what was there, or remove the file, "
+            "and the node gets a new id"
+        )
+    return found
+
+
+def _write(path: Path, made: str) -> None:
+    beside = path.with_name(f".{path.name}")
+    with beside.open("w") as file:
+        file.write(f"{made}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
