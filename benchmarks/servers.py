@@ -202,6 +202,7 @@ def tstreams_server(
     """`tstreams serve` with its data in `folder`."""
     command = [sys.executable, "-m", "tstreams", "serve", "--data", str(folder / "data")]
     command += ["--listen", f"tcp://{HOST}:0", "--fsync", "always" if fsync else "never"]
+    command += ["--http", "off"]
     with running("tstreams", command, folder) as server:
         line = ""
         while (found := re.search(r"tcp://[^\s:]+:(\d+)", line)) is None:

@@ -26,7 +26,7 @@ class ServerProcess:
     def start(self) -> None:
         """Start it, and wait until it says that it serves."""
         command = [sys.executable, "-m", "tstreams", "serve", "--json", "--log-level", "warning"]
-        command += ["--data", str(self.data), "--listen", self.address]
+        command += ["--data", str(self.data), "--listen", self.address, "--http", "off"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

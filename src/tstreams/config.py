@@ -62,6 +62,9 @@ class Config:
     http: str = "127.0.0.1:7080"
     """Where the front door is served: lookup, administration, metrics and the console, over HTTP, as host:port. Port 0 lets the system choose; off serves none."""
 
+    http_hosts: tuple[str, ...] = ()
+    """Names of hosts by which HTTP may be asked for, beside addresses and localhost; * allows any. A name that is not allowed is refused, because pages of strangers could lead it here."""
+
     token: str = field(default="", repr=False)
     """What clients must show to be let in; empty lets in everyone. There is no flag for it, because flags are seen by everyone on the machine: use token_file, which names a file that holds it."""
 
@@ -145,6 +148,11 @@ class Setting:
         return self.type is bool
 
     @property
+    def is_list(self) -> bool:
+        """Whether it may be given many times."""
+        return bool(self.type == tuple[str, ...])
+
+    @property
     def required(self) -> bool:
         """Whether there is no default."""
         return self.default is MISSING
@@ -153,7 +161,7 @@ class Setting:
         """A value as it was written, with its type. `ValueError` says what is wrong."""
         if self.range is not None:
             return read_number(raw, self.range.unit)
-        if self.type == tuple[str, ...]:
+        if self.is_list:
             return _read_list(raw)
         if self.is_switch:
             return _read_switch(raw)
@@ -181,6 +189,8 @@ class Setting:
             return _address_problems(value)
         if self.name == "http":
             return _http_problems(value)
+        if self.name == "http_hosts":
+            return _host_problems(value)
         if self.name == "token":
             return _token_problems(value)
         return []
@@ -255,6 +265,19 @@ def _http_problems(value: Any) -> list[str]:
     except ValueError as error:
         return [str(error)]
     return []
+
+
+_HOST_NAME = re.compile(r"\*|[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
+
+
+def _host_problems(value: Any) -> list[str]:
+    if not isinstance(value, tuple) or len(value) > LISTEN_MAX:
+        return [f"must be a tuple of at most {LISTEN_MAX} names, not {value!r}"]
+    return [
+        f"{name!r} is no name of a host: write it without http:// and port"
+        for name in value
+        if not isinstance(name, str) or not _HOST_NAME.fullmatch(name)
+    ]
 
 
 def _address_problems(value: Any) -> list[str]:

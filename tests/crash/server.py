@@ -41,7 +41,8 @@ class KilledServer:
         """Start it; `wait` until it serves."""
         self._ready.unlink(missing_ok=True)
         command = [*self.command, "--data", str(self.data)]
-        command += ["--listen", self.url, "--ready-file", str(self._ready), *self.flags]
+        command += ["--listen", self.url, "--ready-file", str(self._ready)]
+        command += ["--http", "off", *self.flags]
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,

@@ -84,7 +84,8 @@ def stream_of(file: IO[bytes] | None) -> IO[bytes]:
 @contextmanager
 def serving(data: Path, *flags: str, variables: Mapping[str, str] | None = None) -> Iterator[str]:
     """A server while the block runs; it must end with 0. Its first line of output."""
-    words = ["serve", "--data", str(data), "--listen", "tcp://127.0.0.1:0", *flags]
+    http = [] if "--http" in flags else ["--http", "off"]
+    words = ["serve", "--data", str(data), "--listen", "tcp://127.0.0.1:0", *http, *flags]
     with Shell(**(variables or {})).started(*words) as process:
         line = stream_of(process.stdout).readline().decode()
         try:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_a_second_server_on_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_the_server_like_sigterm(tmp_path: Path) -> None:
-    words = ["serve", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0"]
+    words = ["serve", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0", "--http", "off"]
     with Shell().started(*words) as process:
         assert stream_of(process.stdout).readline()
         process.send_signal(signal.SIGINT)
@@ -74,13 +75,17 @@ def test_ctrl_c_stops_the_server_like_sigterm(tmp_path: Path) -> None:
 def test_a_server_runs_with_its_standard_files_closed(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     words = f"serve --data {tmp_path / 'data'} --listen tcp://127.0.0.1:0 --ready-file {ready}"
+    words += " --http 127.0.0.1:0"
     command = f"exec {' '.join(TSTREAMS)} {words} <&- >&- 2>&-"
     with subprocess.Popen(["sh", "-c", command], env=Shell().variables) as process:
         try:
             while not ready.exists():
                 assert process.poll() is None
                 time.sleep(0.01)
-            Shell(ready.read_text().strip()).ok("stream", "create", "kept")
+            tcp, http = ready.read_text().split()
+            Shell(tcp).ok("stream", "create", "kept")
+            with urllib.request.urlopen(f"{http}/v1/streams/kept", timeout=DEADLINE_S) as answer:
+                assert answer.status == 200
         finally:
             process.terminate()
     assert process.returncode == 0
@@ -107,7 +112,7 @@ def test_serve_says_which_address_it_could_not_have(tmp_path: Path) -> None:
 
 
 def test_logs_are_json_if_asked_for(tmp_path: Path) -> None:
-    words = ["--log-format", "json", "--listen", "tcp://127.0.0.1:0"]
+    words = ["--log-format", "json", "--listen", "tcp://127.0.0.1:0", "--http", "off"]
     with Shell().started("serve", "--data", str(tmp_path), *words) as process:
         assert stream_of(process.stdout).readline()
         process.terminate()

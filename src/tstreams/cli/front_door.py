@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import socket
@@ -147,7 +148,7 @@ def open_front_door(config: Config, asked_for: bool) -> FrontDoor | None:
         return None
     try:
         family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+        listener = _above_standard(socket.create_server(address, family=family, backlog=BACKLOG))
     except OSError as error:
         text = f"cannot serve on http://{config.http}: {error.strerror or error}"
         if asked_for:
@@ -155,6 +156,14 @@ def open_front_door(config: Config, asked_for: bool) -> FrontDoor | None:
         log.warning(f"{text}. Serving without HTTP; --http chooses another port")
         return None
     return FrontDoor(config, listener)
+
+
+def _above_standard(made: socket.socket) -> socket.socket:
+    """The same socket with a number that is none of the three standard ones, which may all be closed."""
+    if made.fileno() > 2:
+        return made
+    with made:
+        return socket.socket(fileno=fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def reachable(addresses: Sequence[str]) -> str:

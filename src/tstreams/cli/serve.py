@@ -39,7 +39,7 @@ def make_parser() -> ArgumentParser:
         "--ready-file",
         metavar="FILE",
         type=Path,
-        help="write the addresses into this file, one per line, when the server is ready; "
+        help="write the addresses into this file, one per line, that of HTTP last, when the server is ready; "
         "it is removed at the end",
     )
     output.add_json(parser)
@@ -52,20 +52,25 @@ def run(arguments: Namespace) -> int:
     config = found.config()
 
     # Heavy, and of no use to someone who has mistyped a flag.
-    from ..server import Node
     from ..logs import configure
+    from ..server import Node
+    from .front_door import open_front_door
 
     configure(config.log_level, config.log_format)
     for warning in found.warnings:
         log.warning(warning)
     node = Node(config)
+    door = open_front_door(config, found.sources["http"] != "default")
+    node.http = door.url if door is not None else ""
     serving = False
 
     def ready() -> None:
         nonlocal serving
         serving = True
+        if door is not None:
+            door.start(node.addresses)
         try:
-            _announce(node.addresses, config, arguments)
+            _announce(node.addresses, node.http, config, arguments)
         except BrokenPipeError:
             log.warning("nobody reads standard output: serving all the same")
 
@@ -80,19 +85,23 @@ def run(arguments: Namespace) -> int:
         where = ", ".join(config.listen)
         raise Unavailable(f"cannot serve on {where}: {error.strerror or error}") from None
     finally:
+        if door is not None:
+            door.stop()
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
     return output.OK
 
 
-def _announce(addresses: Sequence[str], config: Config, arguments: Namespace) -> None:
+def _announce(addresses: Sequence[str], http: str, config: Config, arguments: Namespace) -> None:
+    everywhere = [*addresses, http] if http else addresses
     if arguments.ready_file is not None:
-        _write_whole(arguments.ready_file, "".join(f"{address}\n" for address in addresses))
+        _write_whole(arguments.ready_file, "".join(f"{address}\n" for address in everywhere))
     data = str(config.data.resolve())
     if arguments.json:
-        output.say_json({"version": __version__, "addresses": list(addresses), "data": data})
+        line = {"version": __version__, "addresses": list(addresses), "http": http, "data": data}
+        output.say_json(line)
     else:
-        where = ", ".join(addresses)
+        where = ", ".join(everywhere)
         output.say(f"tstreams {__version__} serving on {where}, data in {data}")
     sys.stdout.flush()
 

@@ -50,7 +50,7 @@ def add_flags(parser: ArgumentParser) -> None:
         text = text[:1].lower() + text[1:]
         if name == "token":
             text = "a file that holds the token which clients must show"
-        elif name == "listen":
+        elif setting.is_list:
             text += " May be given many times."
         if setting.is_switch:
             parser.add_argument(
@@ -60,7 +60,7 @@ def add_flags(parser: ArgumentParser) -> None:
         default = show(name, setting.default)
         parser.add_argument(
             setting.flag,
-            action="append" if name == "listen" else "store",
+            action="append" if setting.is_list else "store",
             dest=setting.key,
             metavar=_metavar(setting),
             help=text if default == "(none)" else f"{text} [{default}]",
@@ -72,7 +72,7 @@ def _metavar(setting: Setting) -> str:
         return "|".join(setting.choices)
     if setting.range is not None:
         return {"bytes": "SIZE", "seconds": "TIME", "count": "N"}[setting.range.unit]
-    names = {"data": "DIR", "listen": "ADDRESS", "http": "HOST:PORT|off"}
+    names = {"data": "DIR", "listen": "ADDRESS", "http": "HOST:PORT|off", "http_hosts": "NAME"}
     return names.get(setting.name, "FILE")
 
 

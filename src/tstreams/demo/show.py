@@ -162,6 +162,7 @@ class Show:
         ready = self.folder / "ready"
         command = ["tstreams", "serve", "--data", str(self.folder / "data")]
         command += ["--listen", "tcp://127.0.0.1:0", "--ready-file", str(ready)]
+        command += ["--http", "off"]
         server = self._child("server", command)
         self._wait(ready.exists, server, READY_S_MAX)
         self._url = ready.read_text().split()[0]

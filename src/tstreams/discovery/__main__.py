@@ -19,10 +19,11 @@ from .application import Application
 from .connections import make_server
 from .console import Console
 from .front import Front
-from .handlers import Consumers, handlers_of
+from .handlers import handlers_of
 from .settings import SETTINGS_BYTES_MAX, Settings
 
-log = logging.getLogger("tstreams.discovery")
+CONNECT_S = 5.0
+"""How long to wait for the storage server before answering without it: those who came meanwhile wait, too."""
 
 
 def main() -> int:
@@ -58,6 +59,9 @@ async def _serve(settings: Settings) -> None:
     server = make_server(application)
     listener = socket.socket(fileno=settings.socket)
     async with front.running(consumers.look, consumers.some):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                await front.storage.connected.wait()
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         stopped = asyncio.ensure_future(stopping.wait())
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)

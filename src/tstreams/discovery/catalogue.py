@@ -95,6 +95,7 @@ class Catalogue:
 
     async def run(self, storage: Storage) -> None:
         """Keep up with the server, until cancelled. It asks slowly: others come first."""
+        await storage.connected.wait()
         while True:
             try:
                 if await self._catch_up(storage):

@@ -46,7 +46,7 @@ class Front:
             self.storage.run(),
             self.sampler.run(),
             self.catalogue.run(self.storage),
-            self.lags.run(look, find),
+            self._watch_lags(look, find),
         )
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
@@ -59,6 +59,10 @@ class Front:
                 with suppress(asyncio.CancelledError):
                     await task
             await self.storage.close()
+
+    async def _watch_lags(self, look: Look, find: Find) -> None:
+        await self.storage.connected.wait()
+        await self.lags.run(look, find)
 
 
 def shown_time(transaction_id: int) -> datetime | None:
@@ -89,7 +93,9 @@ def id_at(point: r.Point, what: str) -> int:
 def id_of_time(when: datetime, what: str) -> int:
     """The smallest id at a time."""
     if when.tzinfo is None:
-        raise Refused(422, "bad_request", f"{what}: a time ends with Z, or with its offset from UTC")
+        raise Refused(
+            422, "bad_request", f"{what}: a time ends with Z, or with its offset from UTC"
+        )
     try:
         return first_id_at(when.astimezone(UTC))
     except (OverflowError, ValueError):

@@ -65,7 +65,11 @@ class _Collector(Collector):
     def _lags(self) -> Iterator[Metric]:
         labels = ["stream", "consumer"]
         latest = self._front.lags.latest()
-        for name, field in (("transactions", "transactions"), ("items", "items"), ("seconds", "seconds")):
+        for name, field in (
+            ("transactions", "transactions"),
+            ("items", "items"),
+            ("seconds", "seconds"),
+        ):
             family = GaugeMetricFamily(
                 f"{PREFIX}consumer_lag_{name}", describe(f"consumer_lag_{name}"), labels=labels
             )
@@ -84,7 +88,9 @@ class _Collector(Collector):
             requests.add_metric([route, str(status)], count)
         yield requests
         seconds = CounterMetricFamily(
-            PREFIX + "http_request_seconds", describe("http_request_seconds_total"), labels=["route"]
+            PREFIX + "http_request_seconds",
+            describe("http_request_seconds_total"),
+            labels=["route"],
         )
         for route, took in sorted(application.seconds.items()):
             seconds.add_metric([route], took)
@@ -132,4 +138,3 @@ def _streams(busiest: list[StreamTraffic]) -> Iterator[Metric]:
         for it in busiest:
             family.add_metric([it.name], getattr(it, field))
         yield family
-

@@ -39,6 +39,7 @@ class Sampler:
 
     async def run(self) -> None:
         """Measure, until cancelled."""
+        await self._storage.connected.wait()
         loop = asyncio.get_running_loop()
         due_at = loop.time()
         while True:
@@ -114,7 +115,9 @@ class _Rates:
 
     def three(self, transactions: str, items: str, size: str) -> r.Rates:
         """Of the three counters that belong together."""
-        return r.Rates(transactions=self.of(transactions), items=self.of(items), bytes=self.of(size))
+        return r.Rates(
+            transactions=self.of(transactions), items=self.of(items), bytes=self.of(size)
+        )
 
     def latency(self, *names: str) -> r.Latency:
         """Of the first of these histograms that there is."""

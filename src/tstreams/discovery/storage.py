@@ -29,6 +29,8 @@ class Storage:
         self._client: Client | None = None
         self._inspection: Inspection | None = None
         self._turns = asyncio.Semaphore(WORK_MAX)
+        self.connected = asyncio.Event()
+        """Set when there is a connection; it mends itself from then on."""
 
     async def run(self) -> None:
         """Connect, and try again until that works. The connection mends itself from then on."""
@@ -40,6 +42,7 @@ class Storage:
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._client, self._inspection = client, client.inspection()
+                self.connected.set()
 
     @property
     def client(self) -> Client:

@@ -34,7 +34,9 @@ def show_items(items: Iterable[bytes], first: int, view: r.View) -> list[r.Item]
 def show_item(index: int, data: bytes, view: r.View) -> r.Item:
     """One item. `Refused` if it cannot be shown as was asked for."""
     if view == "arrow":
-        raise Refused(422, "bad_request", "view: the stream has no schema, so its items are no rows")
+        raise Refused(
+            422, "bad_request", "view: the stream has no schema, so its items are no rows"
+        )
     if view in ("auto", "json") and len(data) <= ITEM_SHOWN_BYTES:
         try:
             value = _read_json(data)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tstreams.ledger.files import RealFile, RealFolder
-from tstreams.server import Node
 from tstreams.logs import configure
+from tstreams.server import Node
 from tstreams.server.storage import LocalStorage
 
 

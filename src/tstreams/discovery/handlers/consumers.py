@@ -274,9 +274,7 @@ async def _with_oldest(
         surveyed = await inspect.survey(shard, stream, wants)
         for stretch in surveyed.stretches:
             old = found[stretch.partition]
-            found[stretch.partition] = Counted(
-                old.amount, old.exact, stretch.last_id, old.last_id
-            )
+            found[stretch.partition] = Counted(old.amount, old.exact, stretch.last_id, old.last_id)
     return found
 
 
@@ -295,5 +293,3 @@ def _total(counted: Mapping[int, Counted], partial: bool) -> r.Lag:
         seconds=seconds,
         exact=not partial and all(it.exact for it in counted.values()),
     )
-
-

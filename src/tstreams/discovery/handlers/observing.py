@@ -67,9 +67,7 @@ class Observing:
                 {"Retry-After": "10"},
             )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(
-            self._send(watch), headers=headers, media_type="text/event-stream"
-        )
+        return StreamingResponse(self._send(watch), headers=headers, media_type="text/event-stream")
 
     async def _send(self, watch: _Watch | None) -> AsyncIterator[bytes]:
         """Each event as soon as the client has taken the one before; what it missed by then is skipped."""

@@ -152,5 +152,9 @@ def _summary(name: str, rows: list[r.ResetPartition], live: bool, dry_run: bool)
     text = " and ".join(parts) or "goes on where it is"
     fenced = ""
     if live:
-        fenced = "; it is live, and only force resets it: then it is fenced" if dry_run else "; whoever held its name was fenced"
+        fenced = (
+            "; it is live, and only force resets it: then it is fenced"
+            if dry_run
+            else "; whoever held its name was fenced"
+        )
     return f"consumer {name!r} {text}{fenced}"

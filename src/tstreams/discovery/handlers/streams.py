@@ -112,9 +112,7 @@ class Streams:
         """Make one."""
         body: r.NewStream = call.body
         client = self._front.storage.client
-        await client.create_stream(
-            body.name, body.partitions, body.ttl_seconds, body.description
-        )
+        await client.create_stream(body.name, body.partitions, body.ttl_seconds, body.description)
         async with self._front.storage.turn() as inspect:
             answer = await self._detail(inspect, await inspect.stream(body.name))
         location = {"Location": f"/v1/streams/{quote(body.name, safe='')}"}
@@ -189,9 +187,7 @@ class Streams:
             "slowest": None,
         }
 
-    async def _row(
-        self, inspect: Inspection, info: StreamInfo, budget: Budget
-    ) -> r.Stream | None:
+    async def _row(self, inspect: Inspection, info: StreamInfo, budget: Budget) -> r.Stream | None:
         """A stream with its size and lag; None if it was deleted meanwhile."""
         try:
             fields, _ = await self._counted(inspect, info, budget, ROW_PARTITIONS_MAX)
@@ -285,6 +281,4 @@ def columns_of(info: StreamInfo) -> list[r.Column] | None:
     except ImportError:
         return None
     schema = pa.ipc.read_schema(pa.py_buffer(info.schema))
-    return [
-        r.Column(name=it.name, type=str(it.type), nullable=bool(it.nullable)) for it in schema
-    ]
+    return [r.Column(name=it.name, type=str(it.type), nullable=bool(it.nullable)) for it in schema]

@@ -99,7 +99,9 @@ class Transactions:
             info, partition, number = await self._named(inspect, call)
             client = self._front.storage.client
             found = None
-            async for txn in client.scan(info.name, partition, after=max(number - 1, 0), up_to=number):
+            async for txn in client.scan(
+                info.name, partition, after=max(number - 1, 0), up_to=number
+            ):
                 found = txn
             if found is None or found.id != number:
                 raise await self._invisible(inspect, info, partition, number)
@@ -150,7 +152,9 @@ class Transactions:
         async with self._front.storage.turn() as inspect:
             info = await inspect.stream(call.path["stream"])
             if body.partition is not None and body.partition >= info.partitions:
-                raise BadRequest(f"stream {info.name!r} has {info.partitions} partitions, from 0 on")
+                raise BadRequest(
+                    f"stream {info.name!r} has {info.partitions} partitions, from 0 on"
+                )
             items = _table(info, body.items) if info.schema else list(map(_bytes, body.items))
             partition = 0 if body.partition is None and body.key is None else body.partition
             key = None if body.key is None else body.key.encode()
@@ -246,7 +250,9 @@ def _point(text: str | None, what: str, *, last: bool) -> int:
         when = msgspec.convert(text, datetime)
     except msgspec.ValidationError:
         raise Refused(
-            422, "bad_request", f"{what}: {text!r} is neither an id nor a time such as 2026-01-01T12:00:00Z"
+            422,
+            "bad_request",
+            f"{what}: {text!r} is neither an id nor a time such as 2026-01-01T12:00:00Z",
         ) from None
     if last:
         try:
@@ -350,5 +356,3 @@ def _table(info: StreamInfo, items: list[r.NewItem]) -> Any:
         return pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise BadRequest(f"items: they do not fit the schema: {error}") from None
-
-

@@ -1,0 +1,23 @@
+"""One server for all tests here that do not care what else is on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import tstreams
+
+from .doors import Door, door
+
+
+@pytest.fixture(scope="session")
+def shared_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with door(tmp_path_factory.mktemp("door") / "data") as made:
+        yield made
+
+
+@pytest.fixture
+def ts(shared_door: Door) -> Iterator[tstreams.Client]:
+    with tstreams.connect(shared_door.tcp) as client:
+        yield client
