@@ -58,7 +58,10 @@ def connection(arguments: Namespace) -> Client:
 
     try:
         return tstreams.connect(
-            url_of(arguments), token=token_of(arguments), timeout=arguments.timeout, tls=tls_of(arguments)
+            url_of(arguments),
+            token=token_of(arguments),
+            timeout=arguments.timeout,
+            tls=tls_of(arguments),
         )
     except Unavailable as error:
         raise type(error)(f"{error.message}: is a server running there?") from None

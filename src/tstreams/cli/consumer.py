@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from ..discovery import resources as r
+from ..errors import InvalidState
 from . import output
 from .asking import add_yes, agreed
 from .output import checked, remark, say, whole
@@ -141,9 +142,9 @@ def _list(front: Door, arguments: Namespace) -> int:
         left("CONSUMER"),
         left("LIVE", keep=True),
         right("LAG"),
-        right("ITEMS"),
+        right("ITEMS", spare=True),
         right("BEHIND"),
-        left("POSITION (UTC)", keep=True),
+        left("POSITION (UTC)", keep=True, spare=True),
     )
     rows = [
         (it.stream, it.name, live(it.live), *lag_cells(it.lag), when(it.position_time))
@@ -222,6 +223,11 @@ def _reset(front: Door, arguments: Namespace) -> int:
         if arguments.json:
             say_resource(foreseen)
         return output.OK
+    if foreseen.live and not arguments.force:
+        raise InvalidState(
+            f"consumer {foreseen.consumer!r} is live: stop it first, or reset it with --force, which "
+            "fences it. Nothing was done"
+        )
     if not agreed(arguments, f"reset consumer {foreseen.consumer!r} of {foreseen.stream!r}"):
         remark("nothing was done")
         return output.FAILED

@@ -57,7 +57,9 @@ def make_parser() -> ArgumentParser:
     ):
         add_limit(_add(actions, name, summary))
     config = _add(actions, "config", "show the settings in force")
-    config.add_argument("--changed", action="store_true", help="only those that are not the default")
+    config.add_argument(
+        "--changed", action="store_true", help="only those that are not the default"
+    )
     lookup = _add(
         actions,
         "lookup",
@@ -72,7 +74,9 @@ def make_parser() -> ArgumentParser:
 
 
 def _add(actions: Any, name: str, summary: str, example: str = "") -> ArgumentParser:
-    parser = output.add_action(actions, name, summary, "", example or f"tstreams node {name} --json")
+    parser = output.add_action(
+        actions, name, summary, "", example or f"tstreams node {name} --json"
+    )
     add_door(parser)
     return parser
 
@@ -105,7 +109,9 @@ def _status(front: Door, arguments: Namespace) -> int:
                 "up": uptime(node),
                 "clients": ", ".join(node.addresses),
                 "http": node.http,
-                "shards": ", ".join(f"{it.shard} ({it.role}, epoch {it.epoch})" for it in node.shards),
+                "shards": ", ".join(
+                    f"{it.shard} ({it.role}, epoch {it.epoch})" for it in node.shards
+                ),
             }
         )
     say("now")
@@ -132,12 +138,14 @@ def _now(now: r.Statistics) -> dict[str, str | Cell]:
         "commit": f"p50 {latency(now.commit.p50)}, p99 {latency(now.commit.p99)}",
         "sync": f"p50 {latency(now.sync.p50)}, p99 {latency(now.sync.p99)}",
         "streams": number(now.streams),
-        "open": f"{number(now.open_transactions)} transactions"
+        "open": output.counted(now.open_transactions, "transaction")
         + (f", the oldest for {age(now.oldest_open_seconds)}" if now.open_transactions else ""),
-        "clients": f"{number(now.connections)} connections, {number(values.get('sessions', 0))} sessions, "
-        f"{number(now.readers_waiting)} readers waiting, {number(now.subscriptions)} subscriptions",
+        "clients": f"{output.counted(now.connections, 'connection')}, "
+        f"{output.counted(int(values.get('sessions', 0)), 'session')}, "
+        f"{output.counted(now.readers_waiting, 'reader')} waiting, "
+        f"{output.counted(now.subscriptions, 'subscription')}",
         "disk": f"{output.size(now.disk_free_bytes)} free{', full' if full else ''}, "
-        f"{output.size(now.ledger_bytes)} in {number(values.get('ledgers', 0))} ledgers",
+        f"{output.size(now.ledger_bytes)} in {output.counted(int(values.get('ledgers', 0)), 'ledger')}",
     }
     return facts
 
@@ -241,7 +249,8 @@ def _config(front: Door, arguments: Namespace) -> int:
             say_resource(it)
         return output.OK
     rows = [
-        (it.name, it.value or "(none)", Cell("default", DIM) if it.default else "set") for it in found
+        (it.name, it.value or "(none)", Cell("default", DIM) if it.default else "set")
+        for it in found
     ]
     columns = (left("SETTING", keep=True), left("VALUE"), left("FROM", keep=True))
     show_table(columns, rows, "every setting has its default")

@@ -124,7 +124,9 @@ class Door:
         self, kind: type[Page[T]], path: str, limit: int | None, **query: object
     ) -> tuple[Sequence[T], bool]:
         """The first entries of a list, and whether there are more. None: all there are."""
-        found = list(islice(self.each(kind, path, limit, **query), None if limit is None else limit + 1))
+        found = list(
+            islice(self.each(kind, path, limit, **query), None if limit is None else limit + 1)
+        )
         if limit is None:
             return found, False
         return found[:limit], len(found) > limit

@@ -45,14 +45,14 @@ def list_long(arguments: Namespace) -> None:
         return
     columns = (
         left("NAME"),
-        right("PARTITIONS"),
-        right("TTL"),
-        right("TRANSACTIONS"),
+        right("PARTITIONS", spare=True),
+        right("TTL", spare=True),
+        right("TRANSACTIONS", spare=True),
         right("ITEMS"),
-        right("SIZE"),
+        right("SIZE", spare=True),
         right("WRITTEN"),
-        left("LAST (UTC)", keep=True),
-        left("SLOWEST"),
+        left("LAST (UTC)", keep=True, spare=True),
+        left("SLOWEST", spare=True),
         right("LAG"),
         right("BEHIND"),
     )

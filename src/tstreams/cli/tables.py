@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,16 +39,18 @@ class Column:
     right: bool = False
     keep: bool = False
     """Never cut: what is cut off an id makes it useless."""
+    spare: bool = False
+    """Left out first where there is no room for all."""
 
 
-def left(heading: str, keep: bool = False) -> Column:
+def left(heading: str, keep: bool = False, spare: bool = False) -> Column:
     """A column of words."""
-    return Column(heading, False, keep)
+    return Column(heading, False, keep, spare)
 
 
-def right(heading: str) -> Column:
+def right(heading: str, spare: bool = False) -> Column:
     """A column of numbers."""
-    return Column(heading, True, True)
+    return Column(heading, True, True, spare)
 
 
 Row = Sequence[str | Cell]
@@ -58,24 +61,43 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row], nothing: str) -> 
     if not rows:
         remark(nothing)
         return
-    if sys.stdout.isatty() and (table := rich_table(columns, rows)) is not None:
-        from rich.console import Console
+    if sys.stdout.isatty():
+        columns, rows = _fitting(columns, rows, get_terminal_size().columns)
+        table = rich_table(columns, rows)
+        if table is not None:
+            from rich.console import Console
 
-        Console(highlight=False, soft_wrap=False).print(table)
-        return
+            Console(highlight=False).print(table)
+            return
     texts = [[_text_of(cell) for cell in row] for row in rows]
     say(output.table([it.heading for it in columns], texts, [it.right for it in columns]))
 
 
-def rich_table(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> Table | None:
+def _fitting(
+    columns: Sequence[Column], rows: Sequence[Row], room: int
+) -> tuple[Sequence[Column], Sequence[Row]]:
+    """Without the columns that can be spared, as many of them as must be, from the right."""
+    widths = [
+        max(len(it.heading), *(len(_text_of(row[at])) for row in rows))
+        for at, it in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    for at in reversed(range(len(columns))):
+        if sum(widths[it] + 1 for it in kept) <= room:
+            break
+        if columns[at].spare:
+            kept.remove(at)
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def rich_table(columns: Sequence[Column], rows: Iterable[Row]) -> Table | None:
     """The same as rich draws it; None: it is not installed."""
     try:
         from rich.table import Table
         from rich.text import Text
     except ImportError:
         return None
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title or None)
-    table.title_justify = "left"
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for it in columns:
         # Where there is no room, those that may wrap give way; the cells cut themselves off.
         table.add_column(
@@ -86,9 +108,7 @@ def rich_table(columns: Sequence[Column], rows: Iterable[Row], title: str = "") 
         )
     for row in rows:
         cells = (cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
-        table.add_row(
-            *(Text(it.text, it.style, no_wrap=True, overflow="ellipsis") for it in cells)
-        )
+        table.add_row(*(Text(it.text, it.style, no_wrap=True, overflow="ellipsis") for it in cells))
     return table
 
 

@@ -97,7 +97,11 @@ def _add_list(actions: Any) -> None:
     parser.add_argument("stream", metavar="STREAM", help="the stream's name")
     _add_partition(parser)
     parser.add_argument(
-        "--from", dest="low", type=checked(bound_of), metavar="POINT", help=f"the first: {POINT_HELP}"
+        "--from",
+        dest="low",
+        type=checked(bound_of),
+        metavar="POINT",
+        help=f"the first: {POINT_HELP}",
     )
     parser.add_argument(
         "--to", dest="high", type=checked(bound_of), metavar="POINT", help="the last: the same"
@@ -221,7 +225,9 @@ def _partitions(front: Door, arguments: Namespace) -> Sequence[int]:
         return [arguments.partition]
     count = front.get(r.StreamDetail, stream_path(arguments.stream)).partitions
     if count > PARTITIONS_MAX:
-        raise BadUsage(f"stream {arguments.stream!r} has {count} partitions: name one, --partition N")
+        raise BadUsage(
+            f"stream {arguments.stream!r} has {count} partitions: name one, --partition N"
+        )
     return range(count)
 
 
@@ -263,7 +269,9 @@ def _show(it: r.Transaction, arguments: Namespace) -> int:
 
 def _items(front: Door, arguments: Namespace) -> int:
     found = _find(front, arguments)
-    path = stream_path(found.stream, "partitions", str(found.partition), "transactions", found.id, "items")
+    path = stream_path(
+        found.stream, "partitions", str(found.partition), "transactions", found.id, "items"
+    )
     left_over = limit_of(arguments)
     first: int | None = arguments.first
     while first is not None and (left_over is None or left_over > 0):
@@ -303,10 +311,10 @@ def _open(front: Door, arguments: Namespace) -> int:
 OPEN_COLUMNS = (
     left("ID", keep=True),
     left("STREAM"),
-    right("PARTITION"),
+    right("PARTITION", spare=True),
     right("AGE"),
-    left("EXPIRES (UTC)", keep=True),
-    right("ITEMS"),
+    left("EXPIRES (UTC)", keep=True, spare=True),
+    right("ITEMS", spare=True),
     left("OWNER"),
     left("HOLDS BACK"),
 )
