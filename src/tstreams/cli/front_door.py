@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -121,14 +122,15 @@ class FrontDoor:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for end in (lambda: None, process.terminate, process.kill):
-        end()
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            log.warning("the front door does not end", extra=fields(signal=number.name))
+            process.send_signal(number)
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
-            log.warning("the front door does not end", extra=fields(pid=process.pid))
-        else:
-            return
+            continue
+        return
 
 
 def open_front_door(config: Config, asked_for: bool) -> FrontDoor | None:

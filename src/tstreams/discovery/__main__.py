@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -77,7 +78,7 @@ def _stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stopping: asyncio.Eve
     descriptor = sys.stdin.fileno()
 
     def look() -> None:
-        if not sys.stdin.buffer.raw.read(4096):
+        if not os.read(descriptor, 4096):
             loop.remove_reader(descriptor)
             stopping.set()
 

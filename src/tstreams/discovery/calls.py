@@ -84,12 +84,7 @@ async def read_body(route: Route, request: Request) -> Any:
 
 
 async def _read_bytes(request: Request) -> bytes:
-    too_large = Refused(
-        413,
-        "too_large",
-        f"a body may have {BODY_BYTES_MAX} bytes",
-        {"Connection": "close"},
-    )
+    too_large = Refused(413, "too_large", f"a body may have {BODY_BYTES_MAX} bytes")
     length = request.headers.get("content-length", "0")
     if not length.isdigit() or int(length) > BODY_BYTES_MAX:
         raise too_large

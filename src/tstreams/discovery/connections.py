@@ -52,9 +52,9 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """An answer went out. What the next request has sent of itself until now has its time, too."""
         super().on_response_complete()
-        if not self.transport.is_closing() and self._headers_timer is None:
-            if self.cycle is None or self.cycle.response_complete:
-                self._headers_timer = self.loop.call_later(HEADERS_TIMEOUT_S, self._too_slow)
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._headers_timer is None and not self.transport.is_closing():
+            self._headers_timer = self.loop.call_later(HEADERS_TIMEOUT_S, self._too_slow)
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP, or too long."""

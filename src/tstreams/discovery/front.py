@@ -82,11 +82,11 @@ def shown_ms(ms: int) -> datetime | None:
 
 def id_at(point: r.Point, what: str) -> int:
     """The smallest id at a point, which has exactly one of a time and an id."""
-    if (point.time is None) == (point.id is None):
+    if len(r.given(point)) != 1:
         raise Refused(422, "bad_request", f"{what}: give exactly one of time and id")
-    if point.id is not None:
+    if isinstance(point.id, str):
         return read_id(point.id, what)
-    assert point.time is not None
+    assert isinstance(point.time, datetime)
     return id_of_time(point.time, what)
 
 

@@ -22,8 +22,11 @@ WRITE_TIMEOUT_S = 20.0
 REQUEST_TIMEOUT_S = 15.0
 """How long a request may take in all, but for events: longer than a storage server needs to start again."""
 
-SERVER_TIMEOUT_S = 10.0
+SERVER_TIMEOUT_S = 5.0
 """How long the storage server may take for one answer."""
+
+READY_TIMEOUT_S = 2.0
+"""How long it may take to show that it is ready: whoever probes that waits no longer."""
 
 CONNECTIONS_MAX = 1024
 """Connections at a time. Browsers use up to six each; idle ones are closed soon."""

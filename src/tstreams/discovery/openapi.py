@@ -25,6 +25,8 @@ def document() -> dict[str, Any]:
     kinds = {kind for route in ROUTES for kind in (route.result, route.body) if kind is not None}
     kinds |= {resources.Problem, resources.Statistics, resources.StreamTick}
     _, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    for kind in resources.EXACTLY_ONE:
+        components[kind.__name__] |= {"minProperties": 1, "maxProperties": 1}
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

@@ -33,6 +33,11 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Base of what routes are sent."""
 
 
+def given(body: Body) -> list[str]:
+    """Which fields of a body are there, of those that may be left out without a default."""
+    return [name for name in body.__struct_fields__ if getattr(body, name) is not msgspec.UNSET]
+
+
 class Problem(Resource, frozen=True):
     """What went wrong (RFC 9457). `code` is the name of the error, as in `tstreams.errors`."""
 
@@ -156,8 +161,8 @@ class StreamChange(Body, frozen=True):
 class Point(Body, frozen=True):
     """A place in history: exactly one of a time and the id of a transaction."""
 
-    time: datetime | None = None
-    id: Id | None = None
+    time: datetime | msgspec.UnsetType = msgspec.UNSET
+    id: Id | msgspec.UnsetType = msgspec.UNSET
 
 
 class Purge(Body, frozen=True):
@@ -243,9 +248,9 @@ class ItemPage(Resource, frozen=True):
 class NewItem(Body, frozen=True):
     """An item to be written: exactly one of text, any JSON, and bytes in base64. For typed streams JSON objects."""
 
-    text: str | None = None
+    text: str | msgspec.UnsetType = msgspec.UNSET
     json: Any | msgspec.UnsetType = msgspec.UNSET
-    base64: str | None = None
+    base64: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NewTransaction(Body, frozen=True):
@@ -614,3 +619,7 @@ class StreamTick(Resource, frozen=True):
     rates: Rates
     size: Size
     last_transaction: datetime | None
+
+
+EXACTLY_ONE: tuple[type[Body], ...] = (Point, NewItem)
+"""Of these exactly one field is given."""

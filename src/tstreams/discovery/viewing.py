@@ -21,7 +21,7 @@ Shown = Literal["text", "json", "hex"]
 
 def show_items(items: Iterable[bytes], first: int, view: r.View) -> list[r.Item]:
     """Items from the index `first` on, as far as there is room for them; one at least."""
-    found = []
+    found: list[r.Item] = []
     room = ITEMS_SHOWN_BYTES
     for index, data in enumerate(items, first):
         if found and min(len(data), ITEM_SHOWN_BYTES) > room:

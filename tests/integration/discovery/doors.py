@@ -72,7 +72,7 @@ class Door:
 
     def get(self, path: str, **headers: str) -> Any:
         """What is there; it must be there."""
-        reply = self("GET", path, **headers)
+        reply = self("GET", path, None, raw=None, **headers)
         assert reply.status == 200, reply
         return reply.json
 

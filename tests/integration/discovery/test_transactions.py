@@ -114,14 +114,15 @@ def test_a_test_transaction_is_written(shared_door: Door, ts: tstreams.Client) -
         )
         == keyed
     )
-    for body in (
+    wrong: list[dict[str, Any]] = [
         {"items": []},
         {"items": [{}]},
         {"items": [{"text": "a", "base64": "AAE="}]},
         {"items": [{"base64": "!"}]},
         {"items": [{"text": "a"}], "partition": 3},
         {"items": [{"text": "a"}], "partition": 0, "key": "k"},
-    ):
+    ]
+    for body in wrong:
         assert shared_door("POST", "/v1/streams/tried/transactions", body).status == 422, body
     assert shared_door("POST", "/v1/streams/none/transactions", {"items": items}).status == 404
 

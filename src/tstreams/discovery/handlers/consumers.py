@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from ...client.asynchronous.inspection import Inspection
 from ...errors import InvalidState, NotFound
 from ...limits import FETCH_WANTS_MAX, INSPECT_MAX
@@ -153,7 +155,7 @@ class Consumers:
         """A consumer without its partitions."""
         counted = await self._behind(inspect, info, reader, budget, ROW_PARTITIONS_MAX)
         lag = _total(counted, info.partitions > len(counted))
-        return r.Consumer(**_fields(reader, lag))
+        return _consumer(reader, lag)
 
     async def slowest(
         self, inspect: Inspection, info: StreamInfo, budget: Budget
@@ -220,7 +222,8 @@ class Consumers:
             for partition, it in counted.items()
         ]
         lag = _total(counted, info.partitions > len(counted))
-        return r.ConsumerDetail(**_fields(reader, lag), positions=positions)
+        fields = msgspec.structs.asdict(_consumer(reader, lag))
+        return r.ConsumerDetail(**fields, positions=positions)
 
 
 def tag_of(reader: ReaderInfo) -> str:
@@ -241,17 +244,17 @@ def holder_of(reader: ReaderInfo) -> r.Holder | None:
     )
 
 
-def _fields(reader: ReaderInfo, lag: r.Lag) -> dict[str, object]:
+def _consumer(reader: ReaderInfo, lag: r.Lag) -> r.Consumer:
     oldest = min((position for _, position in reader.positions), default=0)
-    return {
-        "stream": reader.stream_name,
-        "name": reader.name,
-        "live": reader.agent != 0,
-        "holder": holder_of(reader),
-        "partitions": len(reader.positions),
-        "position_time": shown_time(oldest),
-        "lag": lag,
-    }
+    return r.Consumer(
+        stream=reader.stream_name,
+        name=reader.name,
+        live=reader.agent != 0,
+        holder=holder_of(reader),
+        partitions=len(reader.positions),
+        position_time=shown_time(oldest),
+        lag=lag,
+    )
 
 
 async def _with_oldest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from ...config import descriptions
@@ -10,6 +11,7 @@ from ...protocol import JobEntry, LedgerInfo, NodeInfo, SessionInfo
 from .. import resources as r
 from ..calls import Answer, Call
 from ..front import Front, shown_ms
+from ..limits import READY_TIMEOUT_S
 from .paging import decode_number, decode_text, page
 
 
@@ -26,13 +28,15 @@ class NodeRoutes:
     async def ready(self, call: Call) -> Answer:
         """Whether the storage server can do its work."""
         try:
-            inspect = self._front.storage.inspect
-            node = await inspect.node()
-            for shard in inspect.shards:
-                await inspect.sessions(shard, 0, 1)
-        except Error as error:
-            health = r.Health(status="failing", checks={"storage": error.message or error.code})
-            return Answer(health, status=503)
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                inspect = self._front.storage.inspect
+                node = await inspect.node()
+                for shard in inspect.shards:
+                    await inspect.sessions(shard, 0, 1)
+        except (Error, TimeoutError) as error:
+            late = f"did not answer within {READY_TIMEOUT_S:g} s"
+            text = error.message or error.code if isinstance(error, Error) else late
+            return Answer(r.Health(status="failing", checks={"storage": text}), status=503)
         checks = {"storage": f"version {node.version} serves {len(node.shards)} shards"}
         return Answer(r.Health(status="ok", checks=checks))
 

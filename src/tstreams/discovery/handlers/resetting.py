@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from ...client.asynchronous.inspection import Inspection
 from ...errors import BadRequest, InvalidState
@@ -86,9 +87,10 @@ class Resetting:
         assert isinstance(body.to, r.Point)
         first = id_at(body.to, "to")
         # To an id: that transaction was read. To a time: what was opened then is still to be read.
-        target = first if body.to.id is not None else max(first - 1, 0)
+        is_id = isinstance(body.to.id, str)
+        target = first if is_id else max(first - 1, 0)
         if target >= now.next_id:
-            if body.to.id is not None:
+            if is_id:
                 raise BadRequest(f"to: no transaction has the id {target} yet")
             return newest
         return dict.fromkeys(partitions, max(target, 1))
@@ -96,7 +98,7 @@ class Resetting:
     async def _oldest(
         self, inspect: Inspection, shard: int, stream: int, partitions: list[int]
     ) -> dict[int, int]:
-        found = {}
+        found: dict[int, int] = {}
         for at in range(0, len(partitions), FETCH_WANTS_MAX):
             wants = [SurveyWant(it, 0, 1) for it in partitions[at : at + FETCH_WANTS_MAX]]
             surveyed = await inspect.survey(shard, stream, wants)
@@ -134,7 +136,7 @@ class Resetting:
         return rows
 
 
-def _direction(before: int, target: int, transactions: int) -> str:  # type: ignore[misc]
+def _direction(before: int, target: int, transactions: int) -> Literal["none", "back", "forward"]:
     if not transactions:
         return "none"
     return "back" if target < before else "forward"

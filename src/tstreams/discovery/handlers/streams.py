@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from ...client.asynchronous.inspection import Inspection
 from ...errors import NotFound
 from ...limits import INSPECT_MAX
@@ -51,7 +53,7 @@ class Streams:
                 rows = await asyncio.gather(*(self._row(inspect, it, budget) for it in infos))
                 items = [row for row in rows if row is not None]
             else:
-                items = [r.Stream(**self._plain(info)) for info in infos]
+                items = [self._plain(info) for info in infos]
         return r.StreamPage(items=items, next=following, total=total)
 
     async def _list(self, call: Call) -> tuple[list[StreamInfo], str | None, int | None]:
@@ -172,36 +174,37 @@ class Streams:
 
     # Inside.
 
-    def _plain(self, info: StreamInfo) -> dict[str, object]:
-        return {
-            "name": info.name,
-            "number": str(info.id),
-            "partitions": info.partitions,
-            "ttl_seconds": info.ttl_ms / 1000,
-            "description": info.description,
-            "typed": info.schema is not None,
-            "purged_before": str(info.purged_before),
-            "last_transaction": None,
-            "size": None,
-            "rates": self._front.sampler.rates_of(info.name),
-            "slowest": None,
-        }
+    def _plain(self, info: StreamInfo) -> r.Stream:
+        """A stream of which nothing was counted."""
+        return r.Stream(
+            name=info.name,
+            number=str(info.id),
+            partitions=info.partitions,
+            ttl_seconds=info.ttl_ms / 1000,
+            description=info.description,
+            typed=info.schema is not None,
+            purged_before=str(info.purged_before),
+            last_transaction=None,
+            size=None,
+            rates=self._front.sampler.rates_of(info.name),
+            slowest=None,
+        )
 
     async def _row(self, inspect: Inspection, info: StreamInfo, budget: Budget) -> r.Stream | None:
         """A stream with its size and lag; None if it was deleted meanwhile."""
         try:
-            fields, _ = await self._counted(inspect, info, budget, ROW_PARTITIONS_MAX)
+            row, _ = await self._counted(inspect, info, budget, ROW_PARTITIONS_MAX)
         except NotFound:
             return None
-        return r.Stream(**fields)
+        return row
 
     async def _detail(self, inspect: Inspection, info: StreamInfo) -> Answer:
         shard = inspect.shard_of(info.name)
         budget = Budget(COUNT_STRIDES_DETAIL)
-        fields, consumers = await self._counted(inspect, info, budget, DETAIL_PARTITIONS_MAX)
+        row, consumers = await self._counted(inspect, info, budget, DETAIL_PARTITIONS_MAX)
         opened = await inspect.open_transactions(shard, info.id, 0, INSPECT_MAX)
         detail = r.StreamDetail(
-            **fields,
+            **msgspec.structs.asdict(row),
             columns=columns_of(info),
             open_transactions=len(opened.transactions),
             consumers=consumers,
@@ -210,8 +213,8 @@ class Streams:
 
     async def _counted(
         self, inspect: Inspection, info: StreamInfo, budget: Budget, partitions_max: int
-    ) -> tuple[dict[str, object], int]:
-        """All fields of a stream, and how many consumers it has."""
+    ) -> tuple[r.Stream, int]:
+        """A stream with its size and lag, and how many consumers it has."""
         shard = inspect.shard_of(info.name)
         wanted = range(min(info.partitions, partitions_max))
         counted = await self._front.milestones.count(inspect, shard, info.id, wanted, budget)
@@ -225,12 +228,13 @@ class Streams:
             last_id = max((it.last_id for it in ends.stretches), default=0)
         whole = exact and len(wanted) == info.partitions
         slowest, consumers = await self._consumers.slowest(inspect, info, budget)
-        fields = self._plain(info) | {
-            "last_transaction": shown_time(last_id),
-            "size": amount.size(whole),
-            "slowest": slowest,
-        }
-        return fields, consumers
+        row = msgspec.structs.replace(
+            self._plain(info),
+            last_transaction=shown_time(last_id),
+            size=amount.size(whole),
+            slowest=slowest,
+        )
+        return row, consumers
 
     async def _partition_rows(
         self, inspect: Inspection, info: StreamInfo, wanted: Sequence[int]

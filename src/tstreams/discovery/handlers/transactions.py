@@ -316,12 +316,12 @@ async def _slice(txn: ReadTransaction, first: int, limit: int) -> list[bytes]:
 
 def _bytes(item: r.NewItem) -> bytes:
     _check_one(item)
-    if item.text is not None:
+    if isinstance(item.text, str):
         try:
             return item.text.encode()
         except UnicodeEncodeError:
             raise BadRequest("items: a text is not valid Unicode") from None
-    if item.base64 is not None:
+    if isinstance(item.base64, str):
         try:
             return base64.b64decode(item.base64, validate=True)
         except (ValueError, binascii.Error) as error:
@@ -330,8 +330,7 @@ def _bytes(item: r.NewItem) -> bytes:
 
 
 def _check_one(item: r.NewItem) -> None:
-    given = (item.text is not None, item.json is not msgspec.UNSET, item.base64 is not None)
-    if sum(given) != 1:
+    if len(r.given(item)) != 1:
         raise BadRequest("items: each has exactly one of text, json and base64")
 
 
