@@ -114,7 +114,7 @@ class Door:
 
     def post(self, kind: type[T], path: str, body: Mapping[str, object] | None = None) -> T:
         """Change something."""
-        return self._decoded(self.request("POST", path, body=body or {}), kind)
+        return self._decoded(self.request("POST", path, body=body), kind)
 
     def delete(self, path: str) -> None:
         """Remove something."""
