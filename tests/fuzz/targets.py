@@ -101,7 +101,11 @@ def addresses(data: bytes) -> None:
 
 # The protocol.
 
-REQUESTS = [*get_args(protocol.ChangeRequest), *get_args(protocol.ReadRequest)]
+REQUESTS = [
+    *get_args(protocol.ChangeRequest),
+    *get_args(protocol.ReadRequest),
+    *get_args(protocol.InspectRequest),
+]
 READERS = [decoder(kind, None) for kind in (*REQUESTS, protocol.Subscribe, protocol.KeepAlive)]
 
 

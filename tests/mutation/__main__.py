@@ -32,7 +32,7 @@ from tests.mutation.trial import (
     simulate,
 )
 
-MODULES = ("transitions", "state", "rules", "shard", "staging", "facts", "records")
+MODULES = ("transitions", "state", "rules", "shard", "staging", "overruling", "facts", "records")
 """Those with the promises first."""
 
 

@@ -33,6 +33,7 @@ TESTS = (
     "tests/unit/test_core_format.py",
     "tests/unit/test_core_limits.py",
     "tests/unit/test_core_memory.py",
+    "tests/unit/test_core_overruling.py",
     "tests/unit/test_core_records.py",
     "tests/unit/test_core_sessions.py",
     "tests/unit/test_index.py",

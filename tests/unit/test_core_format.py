@@ -18,6 +18,8 @@ from tstreams.core.records import (
     ItemsSent,
     Moved,
     Opened,
+    Overruled,
+    ReaderReset,
     SessionBegun,
     SessionsEnded,
     Staged,
@@ -62,6 +64,11 @@ WRITTEN: list[tuple[AnyRecord, str]] = [
         StepCommitted(7, 13, "job", 3, [300], [302], [304], [(8, 300)], False, 1_000),
         "1f0000009b11070da36a6f620391cd012c91cd012e91cd0130919208cd012cc2cd03e8",
     ),
+    (
+        ReaderReset(7, 14, 8, "r", [(0, 299), (1, 0)], 9),
+        "110000009712070e08a172929200cd012b92010009",
+    ),
+    (Overruled(7, 15, [300]), "080000009413070f91cd012c"),
 ]
 """As they were written first. These lines are never changed; fields are only added, at the end of a record."""
 

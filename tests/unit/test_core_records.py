@@ -124,7 +124,7 @@ def test_how_transactions_ended_is_remembered(client: Client) -> None:
     assert ended(client) == {
         full: InvalidState,
         empty: Cancelled,
-        step: InvalidState,
+        step: Cancelled,
         lost: Expired,
         cancelled: Cancelled,
         dropped: Cancelled,

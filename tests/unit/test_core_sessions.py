@@ -30,12 +30,14 @@ from tstreams.protocol import (
     CommitStep,
     CreateStream,
     DeleteStream,
+    EndTransactions,
     Instant,
     KeepAlive,
     OpenAgent,
     OpenTransaction,
     PurgeStream,
     ReadPosition,
+    ResetReader,
     SendItems,
     Stage,
 )
@@ -233,12 +235,14 @@ def test_the_record_of_a_request_names_it(client: Client) -> None:
         (CommitStep, ("job", 0, [staged])),
         (CommitStep, ("job", 0, [staged])),
         (CancelStep, ("job", 1)),
+        (ResetReader, ("clicks", "r", [(0, 0)], True)),
+        (EndTransactions, ([],)),
     ]
     for kind, fields in requests:
         client.ask(kind, *fields, items=1)
         record = client.log[-1]
         assert (record.session, record.sequence) == (client.session, client.sequence), kind
-    assert client.log[-2] == Ended(client.session, client.sequence - 1, [], False), "it was done"
+    assert client.log[-4] == Ended(client.session, client.sequence - 3, [], False), "it was done"
 
 
 def test_numbers_are_given_out_one_by_one(client: Client) -> None:

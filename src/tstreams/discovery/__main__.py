@@ -23,6 +23,7 @@ from .front import Front
 from .handlers import handlers_of
 from .settings import SETTINGS_BYTES_MAX, Settings
 
+_FIRST = asyncio.FIRST_COMPLETED
 CONNECT_S = 5.0
 """How long to wait for the storage server before answering without it: those who came meanwhile wait, too."""
 
@@ -60,18 +61,18 @@ async def _serve(settings: Settings) -> None:
     server = make_server(application)
     listener = socket.socket(fileno=settings.socket)
     async with front.running(consumers.look, consumers.some):
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_S):
-                await front.storage.connected.wait()
-        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         stopped = asyncio.ensure_future(stopping.wait())
-        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+        connected = asyncio.ensure_future(front.storage.connected.wait())
+        await asyncio.wait([connected, stopped], timeout=CONNECT_S, return_when=_FIRST)
+        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        await asyncio.wait([serving, stopped], return_when=_FIRST)
         front.sampler.broadcast.close()  # or its listeners would hold up the end
         server.should_exit = True
         await serving
-        stopped.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await stopped
+        for waiting in (stopped, connected):
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
 
 
 def _stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

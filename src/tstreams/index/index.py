@@ -30,7 +30,7 @@ class Index:
                 (0, 0, 0) if head is None else keys.unpack_head(head)
             )
             self.facts = IndexFacts(self.store)
-            self.listing = Listing(self.store, self.facts)
+            self.listing = Listing(self.store)
             self.live = LiveBytes(self.store)
             self.applier = Applier(self.store, self.facts, self.live)
             self.sweeper = Sweeper(self.store, self.facts, self.live)

@@ -10,7 +10,7 @@ import msgspec
 from ..core.facts import READER
 from ..errors import BadRequest
 from . import keys
-from .facts import IndexFacts, decode_agent, decode_job, decoder
+from .facts import decode_agent, decode_job, decoder
 from .store import Store
 
 _READER = READER[:1].encode()
@@ -52,9 +52,8 @@ class Looks:
 class Listing:
     """Walks through the index in the order of its keys. Each walk ends when its user stops it."""
 
-    def __init__(self, store: Store, facts: IndexFacts) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._facts = facts
 
     def streams(self, after: int) -> Iterator[tuple[int, str]]:
         """Streams in the order of their numbers."""
@@ -92,13 +91,15 @@ class Listing:
         """Readers of a stream, or of all if that is 0; with each, the place behind it. First those that have
         positions, then those that only hold their names. Stops when there are no looks left; the last place
         may have no reader then."""
+        if after[:1] not in (b"", b"C", b"A"):
+            raise _no_place()
         for letter, walk in ((b"C", self._with_positions), (b"A", self._without)):
             prefix = letter if not stream else keys.numbered(letter, stream)
             if after[:1] == b"A" and letter == b"C":
                 continue
             start = after if after[:1] == letter else prefix
             if not start.startswith(prefix):
-                raise BadRequest("this is no place in a list of readers: begin anew")
+                raise _no_place()
             yield from walk(prefix, start, looks, positions_max)
             if looks.left <= 0:
                 return
@@ -147,3 +148,7 @@ class Listing:
     def _has_positions(self, stream: int, name: str) -> bool:
         prefix = keys.reader_prefix(stream, name)
         return next(self._store.scan_keys(prefix, prefix), None) is not None
+
+
+def _no_place() -> BadRequest:
+    return BadRequest("this is no place in a list of readers: begin anew, with none")

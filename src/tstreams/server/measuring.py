@@ -55,7 +55,7 @@ _ROCKSDB = {
     "rocksdb_compaction_pending_bytes": "estimate-pending-compaction-bytes",
 }
 
-_HISTOGRAMS = ("commit_seconds", "sync_seconds", "group_records", "group_bytes")
+HISTOGRAMS = ("commit_seconds", "sync_seconds", "group_records", "group_bytes")
 
 
 def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
@@ -74,7 +74,7 @@ def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
         now_ms,
         dict(counters),
         {**gauges, "oldest_open_age_seconds": max(ages_s, default=0.0)},
-        [_histogram(name, [it.metrics for it in shards]) for name in _HISTOGRAMS],
+        [_histogram(name, [it.metrics for it in shards]) for name in HISTOGRAMS],
         [it for _, it in traffic[:BUSIEST_STREAMS]],
     )
 

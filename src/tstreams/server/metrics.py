@@ -101,6 +101,7 @@ class Metrics:
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
+        """The time, as of when `age` was called last: exact enough for when counting began."""
         self.items = self.append_bytes = self.records = self.groups = 0
         self.commits = self.opened = self.cancelled = self.expired = 0
         self.overruled = self.fenced = 0
@@ -136,24 +137,25 @@ class Metrics:
         shown: Iterable[int],
         commit_ns: int,
         sync_ns: int,
-        now_ms: int,
     ) -> None:
         """A group is durable: its records with their sizes, the streams in which transactions were
         checkpointed that had been open (once for each), and how long it took."""
-        self._now_ms = now_ms
         streams = self._streams
-        total = 0
+        commits = items = total = 0
         for record, _, size in entries:
             total += size
             if type(record) is InstantMade:
                 traffic = streams.get(record.stream) or self._traffic(record.stream)
                 traffic.transactions += 1
-                traffic.items += record.count
                 traffic.bytes += size
-                self.commits += 1
-                self.items += record.count
+                count = record.count
+                traffic.items += count
+                commits += 1
+                items += count
             elif (note := self._others.get(type(record))) is not None:
                 note(record, size)
+        self.commits += commits
+        self.items += items
         for stream in shown:
             (streams.get(stream) or self._traffic(stream)).transactions += 1
         count = len(entries)

@@ -419,7 +419,7 @@ class Shard:
         self.records_since_flush += len(entries)
         shown = self.index.applier.shown
         commit_ns = time.perf_counter_ns() - self._begun_ns
-        self.metrics.wrote(entries, shown, commit_ns, self.log.synced_ns, now_ms)
+        self.metrics.wrote(entries, shown, commit_ns, self.log.synced_ns)
         shown.clear()
 
     def _push(self, pending: list[tuple[AnyRecord, Record, Buffer | None]]) -> None:

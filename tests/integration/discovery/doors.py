@@ -84,8 +84,9 @@ class Door:
 
     @property
     def front(self) -> psutil.Process:
-        """The process of the front door."""
-        (child,) = psutil.Process(self.process.pid).children()
+        """The process of the front door, once it was started."""
+        (child,) = wait_for(psutil.Process(self.process.pid).children)
+        assert isinstance(child, psutil.Process)
         return child
 
 

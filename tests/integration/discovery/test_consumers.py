@@ -126,12 +126,13 @@ def test_a_reset_says_what_would_happen_and_then_does_it(
     reset("newest")
     assert _next(ts, "again", "r") is None
     assert shared_door.get(path)["lag"]["transactions"] == 0
-    for wrong in (
+    wrong: list[dict[str, Any]] = [
         {"to": "middle"},
         {"to": {}},
         {"to": {"id": "1", "time": "2026-01-01T00:00:00Z"}},
-    ):
-        assert shared_door("POST", f"{path}/reset", wrong).status == 422
+    ]
+    for body in wrong:
+        assert shared_door("POST", f"{path}/reset", body).status == 422
     assert shared_door("POST", f"{path}/reset", {"to": "oldest", "partitions": [1]}).status == 422
     assert shared_door("POST", f"{path}/reset", {"to": {"id": str(2**62)}}).status == 422
 

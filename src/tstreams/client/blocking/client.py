@@ -39,6 +39,7 @@ from ..statistics import ClientStatistics
 from .consumer import Consumer
 from .driver import Driver
 from .group import CheckpointGroup
+from .inspection import Inspection
 from .job import Job
 from .process import process
 from .producer import Producer
@@ -244,6 +245,11 @@ class Client:
         """
         source = self._run(find_source(self._link, stream))
         return self._run(survey(source, after, transactions, size))
+
+    def inspection(self) -> Inspection:
+        """What an operator sees of the server, and may do about it."""
+        self._check()
+        return Inspection(self._driver, self._link)
 
     def job(self, name: str, *, staging_ttl: Ttl = STAGING_TTL_S) -> Job:
         """Take part in a job: producers in many processes, whose transactions one coordinator commits.
