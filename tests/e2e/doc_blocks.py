@@ -30,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 200
-PORTS = ("7070", "7071", "7072")
+PORTS = ("7070", "7071", "7072", "7080")
 FENCE = re.compile(
     r"^(?:<!-- check: (?P<mark>\w+) -->\n+)?"
     r'^```(?P<language>\w+)(?: title="(?P<title>[^"]*)")?[^\n]*\n(?P<text>.*?)^```$',
