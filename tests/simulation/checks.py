@@ -10,6 +10,7 @@ from tests.simulation.world import World, unpacked
 from tstreams.index import keys
 from tstreams.ledger.port import split_position
 from tstreams.protocol import (
+    AgentList,
     DeleteStream,
     Fetch,
     Fetched,
@@ -17,8 +18,13 @@ from tstreams.protocol import (
     GetJob,
     GetPositions,
     JobInfo,
+    ListAgents,
+    ListOpen,
+    ListReaders,
     ListStreams,
+    OpenList,
     Positions,
+    ReaderList,
     StreamList,
     Want,
 )
@@ -44,9 +50,35 @@ def readers_see_what_they_should(world: World) -> None:
             last = unpacked(world.read(FetchLast(stream.id, partition, 10**6)))
             assert last == [it for it in expected if it[0] == partition][-1:]
         _positions_are_right(world, stream)
+    _operators_see_what_is_there(world)
     for job in JOBS:
         found = world.read(GetJob(job)).reply
         assert found == JobInfo(world.model.last_steps.get(job, -1))
+
+
+def _operators_see_what_is_there(world: World) -> None:
+    model = world.model
+    opened = world.read(ListOpen(0, 0, 100)).reply
+    assert isinstance(opened, OpenList)
+    assert [(it.id, it.stream, it.agent) for it in opened.transactions] == sorted(
+        (it.id, it.stream, it.agent) for it in model.open()
+    )
+    agents = world.read(ListAgents(0, 0, 100)).reply
+    assert isinstance(agents, AgentList)
+    assert [(it.id, it.kind, it.name) for it in agents.agents] == sorted(
+        (it.id, it.kind, it.name) for it in model.agents.values()
+    )
+    readers = world.read(ListReaders(0, b"", 100)).reply
+    assert isinstance(readers, ReaderList)
+    holders = {
+        (it.stream, it.name): it.id
+        for it in model.agents.values()
+        if it.kind == "reader" and it.stream in model.streams
+    }
+    saved = {(of, name) for of, name, _ in model.positions if of in model.streams}
+    assert {(it.stream, it.name): it.agent for it in readers.readers} == {
+        key: holders.get(key, 0) for key in holders.keys() | saved
+    }
 
 
 def _positions_are_right(world: World, stream: Stream) -> None:

@@ -88,6 +88,9 @@ class SimulatedIterator:
     def next(self) -> None:
         self._at += 1
 
+    def prev(self) -> None:
+        self._at = self._at - 1 if self._at > 0 else len(self._keys)
+
     def status(self) -> None:
         """Reading never fails here."""
 
@@ -129,6 +132,13 @@ class SimulatedStore:
         while iterator.valid() and iterator.key().startswith(prefix):
             yield iterator.key(), iterator.value()
             iterator.next()
+
+    def scan_keys(self, prefix: bytes, start: bytes) -> Iterator[bytes]:
+        return (key for key, _ in self.scan(prefix, start))
+
+    def number(self, name: str) -> int:
+        """What RocksDB says of itself: nothing."""
+        return 0
 
     def check(self, iterator: SimulatedIterator) -> None:
         iterator.status()

@@ -25,12 +25,14 @@ from tstreams.protocol import (
     CreateStream,
     DeleteStream,
     Done,
+    EndTransactions,
     Instant,
     KeepAlive,
     OpenAgent,
     OpenTransaction,
     PurgeStream,
     Reply,
+    ResetReader,
     SendItems,
     SessionOpened,
     Stage,
@@ -399,6 +401,35 @@ class Model:
         self._end([it for it in self.open() if it.staged == staged], CANCELLED, "invalid_state")
         return Done()
 
+    # Operators.
+
+    def _reset_reader(self, message: ResetReader, items: Sequence[bytes]) -> Reply:
+        stream = self._stream_named(message.stream)
+        partitions = [partition for partition, _ in message.positions]
+        if len(set(partitions)) < len(partitions):
+            raise Refusal("bad_request")
+        for partition, transaction in message.positions:
+            self._check_partition(stream.id, partition)
+            if transaction > self.last_id:
+                raise Refusal("bad_request")
+        mine = ("reader", stream.id, message.reader)
+        for agent in list(self.agents.values()):
+            if (agent.kind, agent.stream, agent.name) == mine:
+                if not message.force:
+                    raise Refusal("invalid_state")
+                del self.agents[agent.id]
+        for partition, transaction in message.positions:
+            key = (stream.id, message.reader, partition)
+            if transaction:
+                self.positions[key] = transaction
+            else:
+                self.positions.pop(key, None)
+        return Done()
+
+    def _end_transactions(self, message: EndTransactions, items: Sequence[bytes]) -> Reply:
+        self._end([self._open(it) for it in message.transactions], CANCELLED, "invalid_state")
+        return Done()
+
     # Shared.
 
     def _members(self, agents: list[int], transactions: list[int]) -> list[Transaction]:
@@ -494,4 +525,6 @@ _RULES: dict[type, Callable[..., Reply]] = {
     Stage: Model._stage,
     CommitStep: Model._commit_step,
     CancelStep: Model._cancel_step,
+    ResetReader: Model._reset_reader,
+    EndTransactions: Model._end_transactions,
 }

@@ -53,6 +53,7 @@ from tstreams.protocol import (
     CommitStep,
     CreateStream,
     DeleteStream,
+    EndTransactions,
     Fetch,
     GetStream,
     Instant,
@@ -60,6 +61,7 @@ from tstreams.protocol import (
     OpenTransaction,
     PurgeStream,
     ReadPosition,
+    ResetReader,
     SendItems,
     Stage,
     Want,
@@ -301,6 +303,24 @@ class Storage(RuleBasedStateMachine):
         job = "uv"[pick % 2]
         step = max(0, self.world.model.last_steps.get(job, -1) + step)
         self.ask(pick, more, CancelStep, job, step)
+
+    # Operators.
+
+    @rule(
+        pick=PICK, more=MORE, stream=STREAMS, moves=st.lists(PICK, max_size=2), force=st.booleans()
+    )
+    def reset_reader(
+        self, pick: int, more: bool, stream: str, moves: list[int], force: bool
+    ) -> None:
+        """Put a reader elsewhere, mostly where it may be put, and forget some of its positions."""
+        ids = [0, *sorted(self.world.model.transactions)]
+        positions = [(it % 2, ids[it % len(ids)] + (it % 16 == 15) * 10**9) for it in moves]
+        self.ask(pick, more, ResetReader, stream, "xy"[pick % 2], positions, force)
+
+    @rule(pick=PICK, more=MORE, picks=st.lists(PICK, max_size=3))
+    def overrule(self, pick: int, more: bool, picks: list[int]) -> None:
+        """Cancel what others have open."""
+        self.ask(pick, more, EndTransactions, self.transactions(picks))
 
     @rule(pick=PICK, which=PICK, more=MORE)
     def send_again(self, pick: int, which: int, more: bool) -> None:

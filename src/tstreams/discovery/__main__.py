@@ -60,12 +60,12 @@ async def _serve(settings: Settings) -> None:
     front.application = application
     server = make_server(application)
     listener = socket.socket(fileno=settings.socket)
-    async with front.running(consumers.look, consumers.some):
+    async with front.running(consumers.look, consumers.some) as tasks:
         stopped = asyncio.ensure_future(stopping.wait())
         connected = asyncio.ensure_future(front.storage.connected.wait())
         await asyncio.wait([connected, stopped], timeout=CONNECT_S, return_when=_FIRST)
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        await asyncio.wait([serving, stopped], return_when=_FIRST)
+        await asyncio.wait([serving, stopped, *tasks], return_when=_FIRST)
         front.sampler.broadcast.close()  # or its listeners would hold up the end
         server.should_exit = True
         await serving

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -56,8 +56,8 @@ class Application:
         self._matcher = Matcher(ROUTES)
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were answered, by route and status."""
-        self.seconds: Counter[str] = Counter()
-        """The time that they took, by route. A Counter, because what it lacks is zero."""
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        """The time that they took, by route."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -85,7 +85,7 @@ class Application:
             response.headers.setdefault(name, value)
         self.counts[route.name if route else "none", response.status_code] += 1
         if response.media_type != "text/event-stream":
-            self.seconds[route.name if route else "none"] += loop.time() - begun_at  # type: ignore[assignment]
+            self.seconds[route.name if route else "none"] += loop.time() - begun_at
         await response(scope, receive, send)
 
     def _match(self, request: Request) -> tuple[Route, dict[str, Any]]:

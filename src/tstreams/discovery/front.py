@@ -40,17 +40,21 @@ class Front:
         """Held by changes that were asked for with If-Match, so that two of them cannot both find their match."""
 
     @asynccontextmanager
-    async def running(self, look: Look, find: Find) -> AsyncIterator[None]:
-        """Connect, measure, and learn the names of streams, while the block runs. A task that fails ends it."""
+    async def running(self, look: Look, find: Find) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """Connect, measure, and learn the names of streams, while the block runs.
+
+        The tasks that do so never end by themselves: if one does, something is wrong, and leaving the
+        block raises it.
+        """
         jobs = (
             self.storage.run(),
             self.sampler.run(),
             self.catalogue.run(self.storage),
             self._watch_lags(look, find),
         )
-        tasks = [asyncio.ensure_future(job) for job in jobs]
+        tasks = [asyncio.create_task(job) for job in jobs]
         try:
-            yield
+            yield tasks
         finally:
             self.sampler.broadcast.close()
             for task in tasks:

@@ -18,8 +18,8 @@ log = logging.getLogger("tstreams.discovery")
 SLOWEST_MAX = 20
 """How many of the watched are named in the statistics."""
 
-Look = Callable[[str, str], Awaitable[r.Consumer]]
-"""Finds a consumer of a stream. `NotFound` if there is none."""
+Look = Callable[[str, set[str]], Awaitable[list[r.Consumer]]]
+"""Finds consumers of a stream by their names: those that there are. `NotFound` if there is no such stream."""
 Find = Callable[[int], Awaitable[list[tuple[str, str]]]]
 """Some consumers, as stream and name: so many at most."""
 
@@ -75,28 +75,33 @@ class Lags:
         ]
 
     async def run(self, look: Look, find: Find) -> None:
-        """Look at the watched ones, one after the other, until cancelled. Room that is left is for others."""
+        """Look at the watched ones, stream by stream, until cancelled. Room that is left is for others."""
         while True:
             try:
                 if len(self._watched) < WATCHED_CONSUMERS_MAX:
                     for stream, name in await find(WATCHED_CONSUMERS_MAX - len(self._watched)):
                         self._watched.setdefault((stream, name), _Watched())
-                for key in list(self._watched):
-                    await self._look(key, look)
+                for stream in {stream for stream, _ in self._watched}:
+                    await self._look(stream, look)
             except Error as error:
                 log.debug("lags could not be counted: %s", error)
             await asyncio.sleep(LAG_INTERVAL_S)
 
-    async def _look(self, key: tuple[str, str], look: Look) -> None:
-        watched = self._watched.get(key)
-        if watched is None:
-            return
+    async def _look(self, stream: str, look: Look) -> None:
+        names = {name for at, name in self._watched if at == stream}
         try:
-            watched.latest = found = await look(*key)
+            found = {it.name: it for it in await look(stream, names)}
         except NotFound:
-            self._watched.pop(key, None)
-            return
-        point = r.LagPoint(
-            time=datetime.now(UTC), transactions=found.lag.transactions, seconds=found.lag.seconds
-        )
-        watched.points.append(point)
+            found = {}
+        now = datetime.now(UTC)
+        for name in names:
+            watched = self._watched.get((stream, name))
+            if watched is None:  # it made room for another meanwhile
+                continue
+            if name not in found:
+                del self._watched[stream, name]
+                continue
+            watched.latest = it = found[name]
+            watched.points.append(
+                r.LagPoint(time=now, transactions=it.lag.transactions, seconds=it.lag.seconds)
+            )

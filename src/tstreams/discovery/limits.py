@@ -73,7 +73,7 @@ LAG_INTERVAL_S = 5.0
 """How often the lag of the watched consumers is counted."""
 
 WATCHED_CONSUMERS_MAX = 50
-"""Consumers whose lag is kept over time: those who were asked for last, and those that lag most."""
+"""Consumers whose lag is kept over time: those who were asked for last; room that is left is for any others."""
 
 CATALOGUE_NAMES_MAX = 20_000_000
 """Names of streams that are kept for searching: some 50 bytes each."""

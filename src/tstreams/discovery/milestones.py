@@ -49,8 +49,7 @@ class Marks:
             self.ids.append(last_id)
             self.sums.append(total)
         if len(self.ids) > MARKS_PER_PARTITION_MAX:
-            self.ids[1:-1:2] = []
-            self.sums[1:-1:2] = []
+            del self.ids[1:-1:2], self.sums[1:-1:2]
 
     def forget_before(self, oldest_id: int) -> None:
         """What is before the oldest transaction is gone, and nothing can be counted from there."""
@@ -105,7 +104,10 @@ class Milestones:
                 continue
             first = oldest[partition] - 1
             before, exact = await self._up_to(inspect, key, first, budget)
-            marks = self._marks[key]
+            marks = self._marks.get(key)
+            if marks is None:  # dropped meanwhile, because there are too many
+                found[partition] = Counted(Amount(), False, oldest[partition], 0)
+                continue
             if exact and first < marks.ids[0]:
                 marks.ids.insert(0, first)
                 marks.sums.insert(0, before)
@@ -121,13 +123,13 @@ class Milestones:
         shard: int,
         stream: int,
         positions: Mapping[int, int],
+        counted: Mapping[int, Counted],
         budget: Budget,
     ) -> dict[int, Counted]:
-        """What is visible after these positions (partition to id, 0 for the beginning).
+        """What is visible after these positions (partition to id, 0 for the beginning), of what was `counted` there.
 
         `oldest_id` is that of the first transaction behind the position, if it is known.
         """
-        counted = await self.count(inspect, shard, stream, positions, budget)
         found = {}
         for partition, position in positions.items():
             all_of_it = counted[partition]
@@ -136,7 +138,10 @@ class Milestones:
                 continue
             key = (shard, stream, partition)
             before, exact = await self._up_to(inspect, key, position, budget)
-            marks = self._marks[key]
+            marks = self._marks.get(key)
+            if marks is None:  # dropped meanwhile, because there are too many
+                found[partition] = Counted(Amount(), False, 0, all_of_it.last_id)
+                continue
             amount = marks.sums[-1].minus(before)
             found[partition] = Counted(amount, exact and all_of_it.exact, 0, marks.tip)
         return found

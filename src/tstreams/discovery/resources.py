@@ -324,7 +324,7 @@ class Consumer(Resource, frozen=True):
 
 
 class ConsumerPage(Resource, frozen=True):
-    """Consumers, by stream and name."""
+    """Consumers, stream by stream."""
 
     items: list[Consumer]
     next: str | None

@@ -33,7 +33,7 @@ class Storage:
         """Set when there is a connection; it mends itself from then on."""
 
     async def run(self) -> None:
-        """Connect, and try again until that works. The connection mends itself from then on."""
+        """Connect, and try again until that works. The connection mends itself from then on, until cancelled."""
         while self._client is None:
             try:
                 client = await open_client(self._config)
@@ -43,6 +43,7 @@ class Storage:
             else:
                 self._client, self._inspection = client, client.inspection()
                 self.connected.set()
+        await asyncio.Event().wait()
 
     @property
     def client(self) -> Client:

@@ -16,6 +16,7 @@ from ...protocol import (
     Describe,
     GetConfig,
     GetPositions,
+    GetStream,
     GetTransaction,
     JobList,
     LedgerList,
@@ -35,6 +36,10 @@ from ...protocol import (
     Positions,
     ReaderList,
     SessionList,
+    StreamInfo,
+    Survey,
+    Surveyed,
+    SurveyWant,
     TransactionStatus,
 )
 from ..rules.inspecting import end_transactions, inspect, reset_reader
@@ -100,6 +105,14 @@ class Inspection:
     def positions(self, shard: int, stream: int, reader: str) -> Positions:
         """Where a reader stands in all partitions, and what `newest` means now."""
         return self._ask(GetPositions(stream, reader), Positions, shard)
+
+    def stream(self, name: str) -> StreamInfo:
+        """A stream by its name. `NotFound` if there is none."""
+        return self._ask(GetStream(name), StreamInfo, self.shard_of(name))
+
+    def survey(self, shard: int, stream: int, wants: Iterable[SurveyWant]) -> Surveyed:
+        """How far partitions of a stream can be read, and how much that is, each with its own limits."""
+        return self._ask(Survey(stream, list(wants)), Surveyed, shard)
 
     def agents(
         self, shard: int, stream: int = 0, after: int = 0, limit: int = INSPECT_MAX

@@ -64,10 +64,10 @@ class Consumers:
             infos = await self._infos(inspect, {it.stream_name for _, it in rows})
             budget = Budget(COUNT_STRIDES_LIST)
             items = []
-            for _, reader in rows:
-                info = infos.get(reader.stream_name)
-                if info is not None:
-                    items.append(await self.row(inspect, info, reader, budget))
+            for name, info in infos.items():
+                readers = [it for _, it in rows if it.stream_name == name]
+                items += await self.rows(inspect, info, readers, budget)
+        items.sort(key=lambda it: (it.stream, it.name))
         return r.ConsumerPage(items=items, next=following)
 
     async def _infos(self, inspect: Inspection, names: set[str]) -> dict[str, StreamInfo]:
@@ -149,33 +149,53 @@ class Consumers:
             False,
         )
 
-    async def row(
-        self, inspect: Inspection, info: StreamInfo, reader: ReaderInfo, budget: Budget
-    ) -> r.Consumer:
-        """A consumer without its partitions."""
-        counted = await self._behind(inspect, info, reader, budget, ROW_PARTITIONS_MAX)
-        lag = _total(counted, info.partitions > len(counted))
-        return _consumer(reader, lag)
+    async def rows(
+        self,
+        inspect: Inspection,
+        info: StreamInfo,
+        readers: Sequence[ReaderInfo],
+        budget: Budget,
+        counted: Mapping[int, Counted] | None = None,
+    ) -> list[r.Consumer]:
+        """Consumers of a stream without their partitions. `counted`: what is in it, if that is known already."""
+        if not readers:
+            return []
+        if counted is None:
+            counted = await self._all(inspect, info, budget, ROW_PARTITIONS_MAX)
+        found = []
+        for reader in readers:
+            behind = await self._behind(inspect, info, reader, counted, budget)
+            found.append(_consumer(reader, _total(behind, info.partitions > len(behind))))
+        return found
 
     async def slowest(
-        self, inspect: Inspection, info: StreamInfo, budget: Budget
+        self,
+        inspect: Inspection,
+        info: StreamInfo,
+        counted: Mapping[int, Counted],
+        budget: Budget,
     ) -> tuple[r.StreamLag | None, int]:
         """The slowest consumer of a stream, and how many it has (of those that one look finds)."""
         found = await inspect.readers(inspect.shard_of(info.name), info.id, b"", INSPECT_MAX)
-        rows = [
-            await self.row(inspect, info, reader, budget)
-            for reader in found.readers[:ROW_READERS_MAX]
-        ]
+        looked_at = found.readers[:ROW_READERS_MAX]
+        rows = await self.rows(inspect, info, looked_at, budget, counted)
         slowest = max(rows, key=lambda it: it.lag.transactions, default=None)
         if slowest is None:
             return None, len(found.readers)
         return r.StreamLag(consumer=slowest.name, lag=slowest.lag), len(found.readers)
 
-    async def look(self, stream: str, name: str) -> r.Consumer:
-        """A consumer, for those who watch its lag."""
+    async def look(self, stream: str, names: set[str]) -> list[r.Consumer]:
+        """Consumers of a stream, for those who watch their lags."""
         async with self._front.storage.turn() as inspect:
-            info, reader = await self.find(inspect, stream, name)
-            return await self.row(inspect, info, reader, Budget(COUNT_STRIDES_LIST))
+            info = await inspect.stream(stream)
+            shard = inspect.shard_of(stream)
+            readers: list[ReaderInfo] = []
+            after, more = b"", True
+            while more and len(readers) < len(names):
+                page = await inspect.readers(shard, info.id, after, INSPECT_MAX)
+                readers += [it for it in page.readers if it.name in names]
+                after, more = page.next, page.more
+            return await self.rows(inspect, info, readers, Budget(COUNT_STRIDES_LIST))
 
     async def some(self, limit: int) -> list[tuple[str, str]]:
         """Some consumers, to be watched."""
@@ -188,26 +208,36 @@ class Consumers:
 
     # Inside.
 
+    async def _all(
+        self, inspect: Inspection, info: StreamInfo, budget: Budget, partitions_max: int
+    ) -> dict[int, Counted]:
+        """What is in each of the first partitions."""
+        wanted = range(min(info.partitions, partitions_max))
+        shard = inspect.shard_of(info.name)
+        return await self._front.milestones.count(inspect, shard, info.id, wanted, budget)
+
     async def _behind(
         self,
         inspect: Inspection,
         info: StreamInfo,
         reader: ReaderInfo,
+        counted: Mapping[int, Counted],
         budget: Budget,
-        partitions_max: int,
     ) -> dict[int, Counted]:
-        """What the consumer has before it, in each of the first partitions."""
+        """What the consumer has before it, in each of the partitions that were counted."""
         saved = dict(reader.positions)
-        wanted = {it: saved.get(it, 0) for it in range(min(info.partitions, partitions_max))}
+        wanted = {it: saved.get(it, 0) for it in counted}
         shard = inspect.shard_of(info.name)
-        milestones = self._front.milestones
-        counted = await milestones.behind(inspect, shard, info.id, wanted, budget)
-        return await _with_oldest(inspect, shard, info.id, wanted, counted)
+        behind = await self._front.milestones.behind(
+            inspect, shard, info.id, wanted, counted, budget
+        )
+        return await _with_oldest(inspect, shard, info.id, wanted, behind)
 
     async def _detail(
         self, inspect: Inspection, info: StreamInfo, reader: ReaderInfo, budget: Budget
     ) -> r.ConsumerDetail:
-        counted = await self._behind(inspect, info, reader, budget, DETAIL_PARTITIONS_MAX)
+        everything = await self._all(inspect, info, budget, DETAIL_PARTITIONS_MAX)
+        counted = await self._behind(inspect, info, reader, everything, budget)
         shard = inspect.shard_of(info.name)
         heads = dict((await inspect.positions(shard, info.id, reader.name)).heads)
         saved = dict(reader.positions)

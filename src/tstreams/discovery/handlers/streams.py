@@ -227,7 +227,7 @@ class Streams:
             ends = await inspect.survey(shard, info.id, [SurveyWant(it, 0) for it in wanted])
             last_id = max((it.last_id for it in ends.stretches), default=0)
         whole = exact and len(wanted) == info.partitions
-        slowest, consumers = await self._consumers.slowest(inspect, info, budget)
+        slowest, consumers = await self._consumers.slowest(inspect, info, counted, budget)
         row = msgspec.structs.replace(
             self._plain(info),
             last_transaction=shown_time(last_id),
