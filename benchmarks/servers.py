@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 READY_WITHIN_S = 20.0
 STOP_WITHIN_S = 5.0
 _LOG_BYTES_MAX = 64 * 1024
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class ServerProcess:
@@ -32,6 +32,8 @@ class ServerProcess:
     def __init__(self, name: str, command: Sequence[str], folder: Path, log: IO[bytes]) -> None:
         self.name = name
         self.port = 0
+        self.url = ""
+        """Of its front door, if it has one."""
         self._log = log
         self.process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
@@ -118,7 +120,7 @@ def running(name: str, command: Sequence[str], folder: Path) -> Iterator[ServerP
 def python_server(name: str) -> Iterator[ServerProcess]:
     """One of `benchmarks.subjects`, ready at its `port`."""
     command = [sys.executable, "-m", "benchmarks.subjects", name]
-    with running(name, command, _ROOT) as server:
+    with running(name, command, ROOT) as server:
         server.port = int(server.read_line(READY_WITHIN_S))
         yield server
 
@@ -190,24 +192,26 @@ def nats_server(binary: str, folder: Path, fsync: bool = True) -> Iterator[Serve
 def bare_log_server(folder: Path) -> Iterator[ServerProcess]:
     """`benchmarks.durable_bare`, appending to a file in `folder`."""
     command = [sys.executable, "-m", "benchmarks.durable_bare", str(folder / "bare.log")]
-    with running("bare log", command, _ROOT) as server:
+    with running("bare log", command, ROOT) as server:
         server.port = int(server.read_line(READY_WITHIN_S))
         yield server
 
 
 @contextlib.contextmanager
 def tstreams_server(
-    folder: Path, ready_within_s: float = READY_WITHIN_S, fsync: bool = True
+    folder: Path, ready_within_s: float = READY_WITHIN_S, fsync: bool = True, http: bool = False
 ) -> Iterator[ServerProcess]:
-    """`tstreams serve` with its data in `folder`."""
+    """`tstreams serve` with its data in `folder`; `http`: with its front door."""
     command = [sys.executable, "-m", "tstreams", "serve", "--data", str(folder / "data")]
     command += ["--listen", f"tcp://{HOST}:0", "--fsync", "always" if fsync else "never"]
-    command += ["--http", "off"]
+    command += ["--http", f"{HOST}:0" if http else "off"]
     with running("tstreams", command, folder) as server:
         line = ""
         while (found := re.search(r"tcp://[^\s:]+:(\d+)", line)) is None:
             line = server.read_line(ready_within_s)
         server.port = int(found[1])
+        front_door = re.search(r"http://[^\s,]+", line)
+        server.url = front_door[0] if front_door is not None else ""
         yield server
 
 
