@@ -25,12 +25,14 @@ from .interface import BadOptions, BenchmarkFailed, Progress, Report
 from .report import grouped
 from .rounds import rotated
 from .scratch import add_dir_argument, scratch_folder
-from .servers import ROOT, ServerProcess, running, tstreams_server
+from .servers import ROOT, ServerProcess, cpu_s_of, family_of, running, tstreams_server
 
 SUMMARY = "What HTTP, metrics, an open console, and a crowd before the door cost a server."
 ROUNDS_MIN = 3
 SPARE_FILES = 500
 """Descriptors that a server needs beside those of its connections."""
+SETTLE_S = 4.0
+"""How long a browser is left alone after a page has opened: opening it is not what is measured."""
 _NO_LIMIT = 2**62
 _WARM_UP_S = 0.5
 _COMPANY_WITHIN_S = 90.0
@@ -116,10 +118,21 @@ class Turn:
             self._write(server, TYPICAL, "warm-up", _WARM_UP_S)
             company = self._company(server, stack, found)
             for number, workload in enumerate((TYPICAL, ONE_ITEM)):
+                before_s = self._others_cpu_s(server, company)
                 phase = self._write(server, workload, f"stream-{number}", self._plan.seconds)
+                spent_s = self._others_cpu_s(server, company)
                 for one in company:
                     one.check()
+                found.spend(self._condition, phase, before_s, spent_s)
                 yield workload, phase
+
+    def _others_cpu_s(
+        self, server: ServerProcess, company: list[ServerProcess]
+    ) -> tuple[float, float]:
+        """Processor time of the front door, and of those before it with all their processes."""
+        front_door = family_of(server.process.pid)[1:]
+        others = [pid for one in company for pid in family_of(one.process.pid)]
+        return cpu_s_of(front_door), cpu_s_of(others)
 
     def _write(
         self, server: ServerProcess, workload: Workload, stream: str, seconds: float
@@ -153,6 +166,7 @@ class Turn:
             if console is None:
                 company.append(stack.enter_context(open_page(server.url, self._folder)))
                 found.page = "the console, open in headless Chromium"
+                time.sleep(SETTLE_S)
             else:
                 company.append(self._helper(stack, "watch", server.url))
                 found.page = f"a client of events and of some lists every five seconds: {console}"

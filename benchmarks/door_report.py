@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .durable_plan import ONE_ITEM, TYPICAL, Phase, Workload
 from .interface import Report, Table
@@ -33,6 +34,28 @@ class Found:
 
     phases: dict[tuple[str, Workload], list[Phase]] = field(default_factory=dict)
     page: str = ""
+    cores: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """By condition: processors that the front door was busy with, and those before it."""
+
+    def spend(
+        self,
+        condition: str,
+        phase: Phase,
+        before_s: tuple[float, float],
+        after_s: tuple[float, float],
+    ) -> None:
+        """What others than the server and its clients used up in a phase."""
+        front_door, others = (
+            max(0.0, after - before) / phase.seconds
+            for before, after in zip(before_s, after_s, strict=True)
+        )
+        self.cores.setdefault(condition, []).append((front_door, others))
+
+    def busy(self, condition: str) -> dict[str, float]:
+        """The same, as the mean of all phases."""
+        found = self.cores[condition]
+        front_door, others = (sum(it) / len(found) for it in zip(*found, strict=True))
+        return {"front_door": round(front_door, 3), "before_it": round(others, 3)}
 
     def keep(self, condition: str, workload: Workload, phase: Phase) -> None:
         """One more."""
@@ -67,7 +90,7 @@ def make_report(plan: Plan, found: Found, folder: Path, seconds: float) -> Repor
         for condition in (WATCHED, CROWDED)
         for name, workload in WORKLOADS.items()
     }
-    data = {
+    data: dict[str, Any] = {
         "benchmark": "door",
         "ratios": {name: it.as_dict(3)["median"] for name, it in compared.items()},
         "targets": dict.fromkeys(compared, TARGET),
@@ -75,6 +98,7 @@ def make_report(plan: Plan, found: Found, folder: Path, seconds: float) -> Repor
         "fsync": "on",
         "durability": "fdatasync once per group, before the replies",
         "conditions": conditions,
+        "cores_busy": {condition: found.busy(condition) for condition in found.cores},
         "results": [
             {
                 "condition": condition,
@@ -98,6 +122,11 @@ def make_report(plan: Plan, found: Found, folder: Path, seconds: float) -> Repor
         "seconds": round(seconds, 1),
     }
     notes = [f"{name}: {text}." for name, text in conditions.items()]
+    for condition, busy in data["cores_busy"].items():
+        notes.append(
+            f"{condition}: the front door was busy with {busy['front_door']:.2f} processors, those before "
+            f"it with {busy['before_it']:.2f}."
+        )
     notes.append(f"fsync is on: {data['durability']}. One {data['filesystem']} filesystem.")
     notes.append("Idle connections have said hello, and are silent. server µs: its processor time.")
     return Report(data, (_rates_table(plan, found), _ratios_table(compared)), tuple(notes))

@@ -100,6 +100,16 @@ def cpu_s_of(pids: Sequence[int]) -> float:
     return total
 
 
+def family_of(pid: int) -> list[int]:
+    """A process and all that have sprung from it, whichever of its threads began them."""
+    found = [pid]
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended
+            children = (thread / "children").read_text().split()
+            found += [it for child in children for it in family_of(int(child))]
+    return found
+
+
 def _cpu_clock_of(pid: int) -> int:
     """What `clock_getcpuclockid` gives. /proc has the same in steps of 10 ms, too coarse for short phases."""
     return (~pid << 3) | 2
