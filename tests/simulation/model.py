@@ -384,8 +384,7 @@ class Model:
         mine = [self._open(it) for it in message.transactions]
         if any(it.staged != (message.job, message.step) for it in mine):
             raise Refusal("bad_request")
-        for name in message.replace:
-            stream = self._stream_named(name)
+        for stream in [self._stream_named(name) for name in message.replace]:
             first = min((it.id for it in mine if it.stream == stream.id), default=self.last_id + 1)
             stream.purged_before = max(stream.purged_before, first)
         for it in mine:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.core_client import Client, NoFacts, ended, stream_id
 from tstreams.core.facts import CancelledByOperator
-from tstreams.core.records import Overruled, ReaderReset
+from tstreams.core.records import AgentBegun, Overruled, ReaderReset
 from tstreams.core.shard import Shard
 from tstreams.errors import BadRequest, Error, Expired, Fenced, InvalidState, NotFound, TooLarge
 from tstreams.protocol import (
@@ -81,7 +81,9 @@ def test_a_reader_that_is_held_is_moved_only_by_force(client: Client) -> None:
         client.ask(CloseAgent, reader)
     assert position(client) == 3
     newer = client.agent("r", kind="reader")
-    assert client.log[-1].fenced == 0, "nobody held it"  # type: ignore[union-attr]
+    begun = client.log[-1]
+    assert isinstance(begun, AgentBegun)
+    assert begun.fenced == 0, "nobody held it"
     client.ask(Commit, [newer], [], [ReadPosition(newer, 0, 6, after=3)])
     assert position(client) == 6
 
@@ -100,7 +102,7 @@ def test_nonsense_about_a_reader_changes_nothing(client: Client) -> None:
     last = client.open(client.agent())
     attempts: list[tuple[tuple[Any, ...], type[Error], str]] = [
         (("none", "r", []), NotFound, "no stream 'none'"),
-        (("clicks", "", []), BadRequest, "name"),
+        (("clicks", "", []), BadRequest, "reader"),
         (("clicks", "r", [(2, 0)]), BadRequest, "partitions 0 to 1, not 2"),
         (("clicks", "r", [(0, 1), (0, 2)]), BadRequest, "a partition stands twice"),
         (("clicks", "r", [(0, last + 1)]), BadRequest, f"no transaction {last + 1} was opened yet"),

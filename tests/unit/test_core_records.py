@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core_client import Client, ended, stream_id
-from tstreams.core.facts import Cancelled, OpenTransactionState
+from tstreams.core.facts import Cancelled, CancelledByOperator, OpenTransactionState
 from tstreams.core.records import (
     Committed,
     Ended,
@@ -32,6 +32,7 @@ from tstreams.protocol import (
     CommitStep,
     CreateStream,
     DeleteStream,
+    EndTransactions,
     Instant,
     PurgeStream,
     Stage,
@@ -109,11 +110,14 @@ def test_the_records_of_a_commit_that_brings_batches(client: Client) -> None:
 def test_how_transactions_ended_is_remembered(client: Client) -> None:
     producer, other, third = client.agent(), client.agent("p2"), client.agent("p3")
     full, empty, step, lost, cancelled, dropped = (client.open(producer) for _ in range(6))
+    filled_step, attempt, overruled = (client.open(producer) for _ in range(3))
     fenced, closed, deleted = client.open(other), client.open(third), client.open(producer, 1)
     client.send(producer, full)
     client.ask(Commit, [producer], [full, empty])
-    client.ask(Stage, producer, [step], "job", 0, 1_000)
-    client.ask(CommitStep, "job", 0, [step])
+    client.send(producer, filled_step)
+    client.ask(Stage, producer, [step, filled_step, attempt], "job", 0, 1_000)
+    client.ask(CommitStep, "job", 0, [step, filled_step])
+    client.ask(EndTransactions, [overruled])
     client.shard.apply(client.now_ms, Ended(0, 0, [lost], True))
     client.ask(CancelTransactions, [producer], [cancelled])
     client.ask(Stage, producer, [dropped], "job", 1, 1_000)
@@ -125,6 +129,9 @@ def test_how_transactions_ended_is_remembered(client: Client) -> None:
         full: InvalidState,
         empty: Cancelled,
         step: Cancelled,
+        filled_step: InvalidState,
+        attempt: Cancelled,
+        overruled: CancelledByOperator,
         lost: Expired,
         cancelled: Cancelled,
         dropped: Cancelled,

@@ -100,7 +100,7 @@ class ServerMachine:
         self.scheduler.note("server: starts")
 
     async def _serve(self, process: Process) -> None:
-        config = Config(data=Path("/simulated"), ledger_bytes=64 * 1024)
+        config = Config(data=Path("/simulated"), ledger_bytes=64 * 1024, insecure=True)
         object.__setattr__(config, "ledger_bytes", 8 * 1024)
         object.__setattr__(config, "payload_cache_bytes", 4 * 1024)
         node = Node(config, [URL], clock=self.clock, storage=self._storage)

@@ -101,7 +101,9 @@ class Streams:
                 else:  # made anew under its name: it has another place, too
                     catalogue.bury(place)
         cursor = None if following is None else encode_cursor(0, str(following).encode())
-        total = catalogue.count(word) if catalogue.complete else None
+        total = None
+        if catalogue.complete:
+            total = len(infos) if after is None and following is None else catalogue.count(word)
         return infos, cursor, total
 
     async def stream(self, call: Call) -> Answer:
