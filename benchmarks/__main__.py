@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import durable, growth, history, latency, pipeline, reqrep, spark, streams, table
+from . import door, durable, growth, history, latency, pipeline, reqrep, spark, streams, table
 from . import report as reports
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
 from .results import ALL, save, stamp, together
@@ -17,6 +17,7 @@ from .results import ALL, save, stamp, together
 BENCHMARKS: dict[str, Benchmark] = {
     "reqrep": reqrep,
     "durable": durable,
+    "door": door,
     "streams": streams,
     "history": history,
     "pipeline": pipeline,

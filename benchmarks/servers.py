@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 READY_WITHIN_S = 20.0
 STOP_WITHIN_S = 5.0
 _LOG_BYTES_MAX = 64 * 1024
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Server(Protocol):
@@ -51,6 +51,8 @@ class ServerProcess:
     ) -> None:
         self.name = name
         self.port = 0
+        self.url = ""
+        """Of its front door, if it has one."""
         self._log = log
         self.process = subprocess.Popen(
             command,
@@ -122,6 +124,16 @@ def cpu_s_of(pids: Sequence[int]) -> float:
     return total
 
 
+def family_of(pid: int) -> list[int]:
+    """A process and all that have sprung from it, whichever of its threads began them."""
+    found = [pid]
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended
+            children = (thread / "children").read_text().split()
+            found += [it for child in children for it in family_of(int(child))]
+    return found
+
+
 def _cpu_clock_of(pid: int) -> int:
     """What `clock_getcpuclockid` gives. /proc has the same in steps of 10 ms, too coarse for short phases."""
     return (~pid << 3) | 2
@@ -147,7 +159,7 @@ def running(
 def python_server(name: str) -> Iterator[ServerProcess]:
     """One of `benchmarks.subjects`, ready at its `port`."""
     command = [sys.executable, "-m", "benchmarks.subjects", name]
-    with running(name, command, _ROOT) as server:
+    with running(name, command, ROOT) as server:
         server.port = int(server.read_line(READY_WITHIN_S))
         yield server
 
@@ -219,24 +231,26 @@ def nats_server(binary: str, folder: Path, fsync: bool = True) -> Iterator[Serve
 def bare_log_server(folder: Path) -> Iterator[ServerProcess]:
     """`benchmarks.durable_bare`, appending to a file in `folder`."""
     command = [sys.executable, "-m", "benchmarks.durable_bare", str(folder / "bare.log")]
-    with running("bare log", command, _ROOT) as server:
+    with running("bare log", command, ROOT) as server:
         server.port = int(server.read_line(READY_WITHIN_S))
         yield server
 
 
 @contextlib.contextmanager
 def tstreams_server(
-    folder: Path, ready_within_s: float = READY_WITHIN_S, fsync: bool = True
+    folder: Path, ready_within_s: float = READY_WITHIN_S, fsync: bool = True, http: bool = False
 ) -> Iterator[ServerProcess]:
-    """`tstreams serve` with its data in `folder`."""
+    """`tstreams serve` with its data in `folder`; `http`: with its front door."""
     command = [sys.executable, "-m", "tstreams", "serve", "--data", str(folder / "data")]
     command += ["--listen", f"tcp://{HOST}:0", "--fsync", "always" if fsync else "never"]
-    command += ["--http", "off"]
+    command += ["--http", f"{HOST}:0" if http else "off"]
     with running("tstreams", command, folder) as server:
         line = ""
         while (found := re.search(r"tcp://[^\s:]+:(\d+)", line)) is None:
             line = server.read_line(ready_within_s)
         server.port = int(found[1])
+        front_door = re.search(r"http://[^\s,]+", line)
+        server.url = front_door[0] if front_door is not None else ""
         yield server
 
 

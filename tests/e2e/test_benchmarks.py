@@ -78,6 +78,20 @@ def test_durable(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_door(tmp_path: Path) -> None:
+    result = run_benchmark("door", "--without-browser", "--dir", str(tmp_path))
+    names = {
+        f"{condition}_vs_alone_{workload}"
+        for condition in ("watched", "crowded")
+        for workload in ("batches", "one_item")
+    }
+    assert set(result["ratios"]) == set(result["targets"]) == names
+    assert all(ratio > 0 for ratio in result["ratios"].values())
+    assert (result["fsync"], result["idle"], result["slow"]) == ("on", 50, 4)
+    assert "--without-browser" in result["conditions"]["watched"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_streams(tmp_path: Path) -> None:
     result = run_benchmark("streams", "--count", "500", "--dir", str(tmp_path))
     assert (result["count"], result["written"]) == (500, 50)

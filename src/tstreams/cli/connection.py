@@ -20,11 +20,16 @@ DEFAULT_TIMEOUT = "10s"
 """Long enough for a server that is just starting, short enough for a person who mistyped the URL."""
 
 
-def add_connection(parser: ArgumentParser, timeout: str = DEFAULT_TIMEOUT) -> None:
+def add_connection(
+    parser: ArgumentParser, timeout: str = DEFAULT_TIMEOUT, default: str = DEFAULT_URL
+) -> None:
     """The flags of a command that needs a server."""
     group = parser.add_argument_group("connection")
     group.add_argument(
-        "--url", default=None, help=f"the server's address; else TSTREAMS_URL, else {DEFAULT_URL}"
+        "--url",
+        default=None,
+        help="the server's address, tcp://host:port, or that of its front door, http://host:port; "
+        f"else TSTREAMS_URL, else {default}",
     )
     group.add_argument(
         "--token-file",
@@ -53,7 +58,10 @@ def connection(arguments: Namespace) -> Client:
 
     try:
         return tstreams.connect(
-            _url(arguments), token=_token(arguments), timeout=arguments.timeout, tls=_tls(arguments)
+            url_of(arguments),
+            token=token_of(arguments),
+            timeout=arguments.timeout,
+            tls=tls_of(arguments),
         )
     except Unavailable as error:
         raise type(error)(f"{error.message}: is a server running there?") from None
@@ -61,10 +69,10 @@ def connection(arguments: Namespace) -> Client:
 
 def spark_options(arguments: Namespace) -> dict[str, str]:
     """The same server, as options of Spark's `format("tstreams")`."""
-    tls = _tls(arguments)
+    tls = tls_of(arguments)
     options = {
-        "url": _url(arguments),
-        "token": _token(arguments),
+        "url": url_of(arguments),
+        "token": token_of(arguments),
         "tlsCa": tls.ca_file if tls is not None and tls.ca_file else "",
         "timeout": str(arguments.timeout),
     }
@@ -73,8 +81,14 @@ def spark_options(arguments: Namespace) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-def _url(arguments: Namespace) -> str:
-    return arguments.url or os.environ.get(f"{PREFIX}URL") or DEFAULT_URL
+def url_of(arguments: Namespace) -> str:
+    """The address that the flags or the environment name."""
+    return given_url(arguments) or DEFAULT_URL
+
+
+def given_url(arguments: Namespace) -> str:
+    """The same; empty: they name none."""
+    return arguments.url or os.environ.get(f"{PREFIX}URL") or ""
 
 
 def _seconds(text: str) -> float:
@@ -84,7 +98,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _tls(arguments: Namespace) -> Tls | None:
+def tls_of(arguments: Namespace) -> Tls | None:
+    """How to trust the server; None: it does not speak TLS."""
     from ..client.config import Tls
 
     trusted = arguments.tls_ca or os.environ.get(f"{PREFIX}TLS_CA")
@@ -97,7 +112,8 @@ def _tls(arguments: Namespace) -> Tls | None:
     return Tls(ca_file=trusted)
 
 
-def _token(arguments: Namespace) -> str:
+def token_of(arguments: Namespace) -> str:
+    """The token to show."""
     file = arguments.token_file or os.environ.get(f"{PREFIX}TOKEN_FILE")
     if not file:
         return os.environ.get(f"{PREFIX}TOKEN", "")

@@ -20,6 +20,11 @@ COMMANDS = {
     "stream": "create, show, list, alter, purge and delete streams",
     "produce": "write lines or length-prefixed items into a stream",
     "consume": "read a stream from any point, and follow it",
+    "transaction": "browse transactions, look inside, cancel those that are stuck",
+    "consumer": "see how far behind consumers are, and put them elsewhere",
+    "job": "see the steps that Spark queries and other jobs have committed",
+    "node": "see how a server is, and what is in it",
+    "top": "watch a server: throughput, latency, lag",
     "pipeline": "run streaming pipelines on Spark",
     "config": "check a server's configuration, and print the defaults",
     "verify": "check every byte of a data folder",
@@ -108,7 +113,7 @@ def _no_command(words: Sequence[str]) -> int:
 
 
 def _top_parser() -> ArgumentParser:
-    commands = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
+    commands = "\n".join(f"  {name:13}{summary}" for name, summary in COMMANDS.items())
     parser = make_parser(
         "tstreams",
         f"Transactional, persistent streams.\n\ncommands:\n{commands}\n\n"

@@ -136,11 +136,17 @@ def report_error(code: str, message: str, *, as_json: bool) -> None:
         remark(f"tstreams: {message}" if message else f"tstreams: {code}")
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns, as wide as what is in them; numbers are set to the right. A terminal's width is kept."""
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool] | None = None,
+) -> str:
+    """Columns, as wide as what is in them; numbers, or those that `right` names, are set to the right. A
+    terminal's width is kept."""
     columns = list(zip(headings, *rows, strict=True))
     widths = [max(map(_width, column)) for column in columns]
-    right = [bool(rows) and all(cell.isdigit() for cell in column[1:]) for column in columns]
+    if right is None:
+        right = [bool(rows) and all(cell.isdigit() for cell in column[1:]) for column in columns]
     room = get_terminal_size().columns if sys.stdout.isatty() else None
     lines = []
     for row in (headings, *rows):

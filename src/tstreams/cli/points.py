@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from ..errors import BadRequest
-from ..model import ID_MAX, IDS_PER_MS, Offset, first_id_at, milliseconds
+from ..model import ID_MAX, IDS_PER_MS, Offset, first_id_at, milliseconds, time_of
 
 POINT_HELP = (
     "a time (2026-01-01T12:00:00Z; UTC if no zone is given), how long ago (15m, 12h, 7d), "
@@ -42,3 +42,19 @@ def offset_of(text: str, now: datetime | None = None) -> Offset:
         return Offset.newest()
     first = id_of(text, now)
     return Offset.after(first - 1) if first else Offset.oldest()
+
+
+def place_of(text: str, now: datetime | None = None) -> str | dict[str, str]:
+    """The same, as REST takes it: the place after which a reader goes on. A time may be in the future."""
+    if text in ("oldest", "newest"):
+        return text
+    first = id_of(text, now)
+    if not _ID.fullmatch(text):
+        return {"time": time_of(first).isoformat()}
+    return {"id": str(first - 1)} if first > 1 else "oldest"
+
+
+def bound_of(text: str, now: datetime | None = None) -> str:
+    """A bound of a range, as REST takes it: an id, or a time."""
+    first = id_of(text, now)
+    return str(first) if _ID.fullmatch(text) else time_of(first).isoformat()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRequest
 from ..model import milliseconds, time_of
-from . import output
+from . import output, stream_details
+from .asking import add_yes, agreed
 from .connection import add_connection, connection
 from .output import BadUsage, checked, say, say_json, table, whole
 from .points import POINT_HELP, id_of
@@ -67,7 +67,16 @@ def _add_create(actions: Any) -> None:
 
 
 def _add_show(actions: Any) -> None:
-    _add(actions, "show", "show a stream", "tstreams stream show clicks --json")
+    parser = _add(
+        actions,
+        "show",
+        "show a stream",
+        """
+        tstreams stream show clicks --json
+        tstreams stream show clicks --long
+        """,
+    )
+    _add_long(parser, "with its size, its rates, its partitions and its consumers")
 
 
 def _add_list(actions: Any) -> None:
@@ -79,12 +88,27 @@ def _add_list(actions: Any) -> None:
         """
         tstreams stream list --prefix c
         tstreams stream list --json | jq -r .name
+        tstreams stream list --search click --long
         """,
     )
-    parser.add_argument("--prefix", default="", help="only names that begin with this")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--prefix", default="", help="only names that begin with this")
+    chosen.add_argument(
+        "--search",
+        default="",
+        metavar="TEXT",
+        help="only names that hold this, anywhere; as with --long, 50 unless --limit says so",
+    )
     parser.add_argument("--after", default=None, metavar="NAME", help="only names behind this one")
     parser.add_argument("--limit", type=whole(1), default=None, metavar="N", help="at most so many")
+    _add_long(parser, "with their sizes, rates, and the lag of their slowest consumers")
     add_connection(parser)
+
+
+def _add_long(parser: ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--long", action="store_true", help=f"{what}. Asks the server's front door, over HTTP"
+    )
 
 
 def _add_alter(actions: Any) -> None:
@@ -119,7 +143,7 @@ def _add_purge(actions: Any) -> None:
     parser.add_argument(
         "--before", required=True, type=checked(id_of), metavar="POINT", help=POINT_HELP
     )
-    _add_yes(parser)
+    add_yes(parser)
 
 
 def _add_delete(actions: Any) -> None:
@@ -129,7 +153,7 @@ def _add_delete(actions: Any) -> None:
         "delete a stream with all it holds, and its readers' offsets",
         "tstreams stream delete clicks --yes",
     )
-    _add_yes(parser)
+    add_yes(parser)
 
 
 def _add(actions: Any, name: str, summary: str, examples: str) -> ArgumentParser:
@@ -144,17 +168,19 @@ def _ttl(text: str) -> str:
     return text
 
 
-def _add_yes(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--yes", action="store_true", help="do not ask (it is asked only on a terminal)"
-    )
-
-
 def run(arguments: Namespace) -> int:
     """Do it."""
     changes = ("ttl", "description", "schema")
     if arguments.action == "alter" and all(getattr(arguments, it) is None for it in changes):
         raise BadUsage("nothing to change: give --ttl, --description or --schema")
+    if arguments.action == "list" and (arguments.long or arguments.search):
+        if arguments.after is not None:
+            raise BadUsage("--after goes with neither --long nor --search")
+        stream_details.list_long(arguments)
+        return output.OK
+    if arguments.action == "show" and arguments.long:
+        stream_details.show_long(arguments)
+        return output.OK
     given = getattr(arguments, "schema", None)
     schema = None if given is None else _parsed(given)
     if not _agreed(arguments):
@@ -203,7 +229,7 @@ def _parsed(text: str) -> Any:
 
 def _agreed(arguments: Namespace) -> bool:
     """Whether the user wants to lose what this would drop."""
-    if arguments.action not in ("delete", "purge") or arguments.yes or not sys.stdin.isatty():
+    if arguments.action not in ("delete", "purge"):
         return True
     what = f"{arguments.action} the stream {arguments.name!r}"
     what += (
@@ -211,9 +237,7 @@ def _agreed(arguments: Namespace) -> bool:
         if arguments.action == "purge"
         else " with all it holds"
     )
-    sys.stderr.write(f"{what}? Type yes: ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("yes", "y")
+    return agreed(arguments, what)
 
 
 def _list(client: Client, arguments: Namespace) -> None:
