@@ -35,6 +35,10 @@ _PART_BYTES_MIN = 16 * KIB
 """Up to so many transactions that are so large, of one batch each, go as parts of their own: a frame has 64 parts
 at most."""
 
+_PIECES_BYTES_MIN = 64 * KIB
+_PIECE_BYTES_MIN = 4 * KIB
+"""From these sizes on, of an answer and of its batches on average, they are not copied together."""
+
 
 @dataclass(slots=True)
 class Chosen:
@@ -190,9 +194,15 @@ class Visible:
 
     def pack_some(self, chosen: list[Chosen]) -> tuple[list[Chosen], tuple[Buffer, ...]]:
         """The same, and what is in it."""
+        chosen, head, batches = self.pack_apart(chosen)
+        if go_as_parts(batches, len(chosen)):
+            return chosen, (head, *batches)
+        return chosen, (head, b"".join(batches))
+
+    def pack_apart(self, chosen: list[Chosen]) -> tuple[list[Chosen], bytes, list[Buffer]]:
+        """What is in an answer, what it holds, and its batches, which whoever sends it need not copy."""
         chosen, batches = self._read(chosen)
-        all_sizes = list(map(len, batches))
-        sizes = iter(all_sizes)
+        sizes = map(len, batches)
         listed = [
             FetchedTransaction(
                 it.partition,
@@ -204,14 +214,7 @@ class Visible:
             )
             for it in chosen
         ]
-        head = encode(Fetched(listed))
-        if len(batches) == 1:
-            return chosen, (head, batches[0])
-        if len(batches) == len(chosen) <= _PARTS_MAX and sum(all_sizes) >= _PART_BYTES_MIN * len(
-            batches
-        ):
-            return chosen, (head, *batches)  # to copy them together would cost more than the parts
-        return chosen, (head, b"".join(batches))
+        return chosen, encode(Fetched(listed)), batches
 
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:
@@ -227,6 +230,19 @@ class Visible:
                         raise Corrupt(f"{where} cannot be read: {error.message}") from error
                     return chosen[:number], batches
             return chosen, batches
+
+
+def go_as_parts(batches: list[Buffer], transactions: int) -> bool:
+    """Whether the batches of so many transactions go as parts of their own: one always does, and large ones."""
+    count = len(batches)
+    if count == 1:
+        return True
+    return count == transactions <= _PARTS_MAX and sum(map(len, batches)) >= _PART_BYTES_MIN * count
+
+
+def go_in_pieces(batches: list[Buffer]) -> bool:
+    """Whether to send the batches one after the other costs less than to copy them together first."""
+    return sum(map(len, batches)) >= max(_PIECES_BYTES_MIN, _PIECE_BYTES_MIN * len(batches))
 
 
 def pack_fresh(made: list[tuple[InstantMade, Buffer]]) -> tuple[Buffer, ...]:
