@@ -73,11 +73,11 @@ def _shorten(root: Node) -> Node:
 
 
 def _only_child(node: Node) -> Node | None:
-    """What a frame of others' code calls nearly always; None for what is ours, or branches."""
-    if is_ours(node.name) or not node.children:
+    """What a frame calls always and does nothing else; None if it branches, or ends there."""
+    if len(node.children) != 1:
         return None
-    most = max(node.children.values(), key=lambda child: child.count)
-    return most if most.count >= 0.98 * node.count else None
+    [child] = node.children.values()
+    return child if child.count == node.count else None
 
 
 def _add(into: Node, other: Node) -> None:

@@ -49,7 +49,9 @@ def _percent(share: float) -> float:
 def as_table(data: Mapping[str, Any]) -> Table:
     """The top by own time, for the terminal."""
     title = f"{data['name']}: {divided(data)}"
-    return Table(title, _COLUMNS, tuple(_cells(row) for row in data["own"]))
+    rows = [_cells(row) for row in data["own"]]
+    # Without what was called: a line of a terminal has no room for it.
+    return Table(title, _COLUMNS[:3] + _COLUMNS[4:], tuple(it[:3] + it[4:] for it in rows))
 
 
 def divided(data: Mapping[str, Any]) -> str:

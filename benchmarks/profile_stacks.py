@@ -27,13 +27,15 @@ _WAITS = frozenset({
     "pthread_cond_wait", "pthread_join", "sem_wait",
 })
 # fmt: on
-_WAITS_FOR_INPUT = (
-    "Connection._recv (multiprocessing/connection.py)",
-    "read_int (serializers.py)",
-    "ArrowStreamSerializer.load_stream (serializers.py)",
-    "RecordBatchStreamReader.__init__ (pyarrow/ipc.py)",
-)
-"""Functions that read from a pipe until something comes: clients for the word to begin, Spark's workers for rows."""
+_PIPES = {
+    "Connection._recv (multiprocessing/connection.py)": "read",
+    "read_int (serializers.py)": "read",
+    "ArrowStreamSerializer.load_stream (serializers.py)": "read",
+    "RecordBatchStreamReader.__init__ (pyarrow/ipc.py)": "read",
+    "ArrowStreamSerializer.dump_stream (serializers.py)": "write",
+}
+"""Functions that block in this call: clients until they are told to begin, workers of Spark until rows come from its
+Java, or are taken there. What they copy meanwhile is little: their processor time says so."""
 _SYNCS = frozenset({"fdatasync", "fsync", "sync_file_range"})
 # fmt: off
 _CALLS = frozenset({
@@ -43,6 +45,8 @@ _CALLS = frozenset({
     "madvise", "epoll_ctl", "ftruncate64",
 })
 # fmt: on
+_INLINED = frozenset({"Py_DECREF", "Py_XDECREF"})
+"""The compiler has merged them with what follows, so they would stand where others belong."""
 _FRAME = re.compile(r"^(?P<name>.*) \((?P<place>[^()]*)\)$")
 _LINE = re.compile(r":\d+$")
 _INNERMOST = 4
@@ -130,7 +134,7 @@ def tidy(frames: Iterable[str]) -> Stack:
     for frame in frames:
         match = _FRAME.match(frame)
         name, place = (match["name"], _LINE.sub("", match["place"])) if match else (frame, "")
-        if place in ("?", "[vdso]") or name.startswith("process "):
+        if place in ("?", "[vdso]") or name.startswith("process ") or name in _INLINED:
             continue
         if place.startswith("libc."):
             name, place = ("" if name.startswith("0x") else name), _LIBC
@@ -148,7 +152,7 @@ def waits(stack: Stack) -> bool:
     """Whether the thread waits for work, for another thread, or for its turn to run Python."""
     if any(bare_name(frame) in _WAITS for frame in stack[-_INNERMOST:]):
         return True
-    return bare_name(stack[-1]) == "read" and innermost_python(stack) in _WAITS_FOR_INPUT
+    return _PIPES.get(innermost_python(stack)) == bare_name(stack[-1])
 
 
 def kind_of(stack: Stack) -> str:

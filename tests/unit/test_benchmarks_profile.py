@@ -68,13 +68,15 @@ def test_frames_are_tidied(frames: list[str], tidied: tuple[str, ...]) -> None:
     assert tidy(frames) == tidied
 
 
-def test_a_worker_that_reads_its_input_waits_but_one_that_writes_does_not() -> None:
+def test_a_worker_of_spark_waits_for_its_java() -> None:
     profile = parse(
         "ArrowStreamSerializer.load_stream (serializers.py:87);read (libc.so.6) 3\n"
-        "ArrowStreamSerializer.dump_stream (serializers.py:73);write (libc.so.6) 2\n"
+        "ArrowStreamSerializer.dump_stream (serializers.py:73);write (libc.so.6) 4\n"
+        "ArrowStreamSerializer.dump_stream (serializers.py:73);read (tstreams/spark/slices.py:9) 1\n"
+        "DialledLink.send_now (moebius/transports/tcp.py:399);write (libc.so.6) 1\n"
     )
-    assert (profile.working, profile.waiting) == (2, 3)
-    assert [kind_of(stack) for stack in profile.stacks] == [SYSTEM]
+    assert (profile.working, profile.waiting) == (2, 7)
+    assert [kind_of(stack) for stack in profile.stacks] == [PYTHON, SYSTEM]
 
 
 def test_the_picture_has_wide_frames_and_no_narrow_ones() -> None:
