@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ..core.facts import Agent, StreamState
 from ..core.records import InstantMade
@@ -40,9 +41,9 @@ _PIECE_BYTES_MIN = 4 * KIB
 """From these sizes on, of an answer and of its batches on average, they are not copied together."""
 
 
-@dataclass(slots=True)
-class Chosen:
-    """A transaction, or a part of it, that goes into an answer."""
+class Chosen(msgspec.Struct, gc=False):
+    """A transaction, or a part of it, that goes into an answer. A struct of msgspec, because one is made for each
+    transaction that is read, and that is cheaper than a dataclass."""
 
     partition: int
     transaction: int
@@ -335,21 +336,23 @@ class _Scan:
         """Put as much into the answer as the share allows."""
         room = min(answer.room, max(share, _SHARE_BYTES_MIN))
         self.is_held = True
-        while not answer.is_full:
+        chosen = answer.chosen
+        # As `answer.is_full` says: this is done for each transaction that is read.
+        while answer.room > 0 and len(chosen) < FETCH_TRANSACTIONS_MAX:
             found = self._held or next(self._found, None)
             if found is None:
                 self.has_more = self.is_held = False
                 return
             transaction, value = found
-            it, size = _choose(self._want, transaction, value, room, not answer.chosen)
+            it, size = _choose(self._want, transaction, value, room, not chosen)
             if not it.places:
                 self._held = found
                 return
             self._held = None
-            answer.chosen.append(it)
+            chosen.append(it)
             answer.room -= size
             room -= size
-            if not it.whole:
+            if it.batches > 1 and not it.whole:
                 self.is_held = False
                 return
             self.next_id = transaction + 1
