@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME`, `all` for every one of them, `table` for what they have found."""
+"""`python -m benchmarks NAME`, `all` for every one of them, `table` for what they have found, `profile`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import door, durable, growth, history, latency, pipeline, reqrep, spark, streams, table
+from . import (
+    door,
+    durable,
+    growth,
+    history,
+    latency,
+    pipeline,
+    profile,
+    reqrep,
+    spark,
+    streams,
+    table,
+)
 from . import report as reports
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
 from .results import ALL, save, stamp, together
@@ -59,6 +71,8 @@ def make_parser() -> ArgumentParser:
     )
     shown = commands.add_parser("table", help=table.SUMMARY, description=table.__doc__)
     table.add_arguments(shown)
+    seen = commands.add_parser("profile", help=profile.SUMMARY, description=profile.__doc__)
+    profile.add_arguments(seen)
     return parser
 
 
@@ -77,10 +91,11 @@ def run_one(parser: ArgumentParser, words: Sequence[str]) -> Report:
     """Run one benchmark with these words of the command line, and show what it found."""
     arguments = parser.parse_args(words)
     name: str = arguments.name
-    reports.say(f"== {name}: {BENCHMARKS[name].SUMMARY}")
+    benchmark: Benchmark = profile if name == "profile" else BENCHMARKS[name]
+    reports.say(f"== {name}: {benchmark.SUMMARY}")
     run = stamp([shlex.quote(word) for word in words])
     try:
-        report = BENCHMARKS[name].run(arguments, reports.say)
+        report = benchmark.run(arguments, reports.say)
     except BadOptions as error:
         parser.error(f"{name}: {error}")
     report.data["run"] = run

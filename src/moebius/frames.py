@@ -8,6 +8,7 @@ more), the header, the parts.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from .buffers import Buffers
 from .errors import Error, ProtocolError, TooLarge
@@ -58,6 +59,13 @@ def encode_frame(header: bytes, parts: Parts) -> list[Buffer]:
     table = struct.pack(f">{count - 1}I", *sizes[:-1])
     body = len(table) + len(header) + sum(sizes)
     return [_pack(body, len(header), count) + table + header, *parts]
+
+
+def encode_pieces(header: bytes, first: Buffer, pieces: Sequence[Buffer]) -> list[Buffer]:
+    """The same for two parts, the second of which lies in several buffers: they are not copied together."""
+    size, first_bytes = len(header), len(first)
+    body = _LENGTH_BYTES + size + first_bytes + sum(map(len, pieces))
+    return [_pack_two(body, size, 2, first_bytes) + header, first, *pieces]
 
 
 class FrameDecoder:

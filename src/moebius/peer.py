@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from .lane import Lane
 from .messages import (
     NO_RESPONSE,
     PROTOCOL_VERSION,
+    Buffer,
     Bye,
     Call,
     Cancel,
@@ -304,6 +305,20 @@ class Peer:
             return
         self.counts.replies += 1
         self.link.send(Reply(request.id), parts)
+
+    def answer_in_pieces(self, request: Request, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """The same, of two parts, the second in several buffers. Those are no parts, so their number is free."""
+        if request.id == NO_RESPONSE:
+            return
+        size = len(first) + sum(map(len, pieces))
+        if size > self.response_bytes_max:
+            text = (
+                f"a response of {size} bytes is over the limit of {self.response_bytes_max} bytes"
+            )
+            self.failed(request, TooLarge(text))
+            return
+        self.counts.replies += 1
+        self.link.send_pieces(Reply(request.id), first, pieces)
 
     def check_size(self, parts: Parts) -> int:
         """Refuse a response that no client would accept: it would cost the whole connection. Its size."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import Closed
-from .messages import Call, Parts, Payload, as_bytes, as_parts
+from .messages import Buffer, Call, Parts, Payload, as_bytes, as_parts
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -92,6 +93,12 @@ class Request:
         """
         self._close()
         self.client.answer(self, result)
+
+    def answer_in_pieces(self, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """The same with two parts, the second of which lies in several buffers: the client gets them as one, but
+        they need not be copied together here. Nobody may change them any more. It pays from some KiB each on."""
+        self._close()
+        self.client.answer_in_pieces(self, first, pieces)
 
     def fail(self, error: BaseException) -> None:
         """The other way to end a request whose handler returned `LATER`: as if it had raised this."""

@@ -65,6 +65,9 @@ class SimulatedRequest:
             self.batches = bytes(batches)
         self.reply = decode_reply(result)
 
+    def answer_in_pieces(self, first: bytes, pieces: Sequence[bytes]) -> None:
+        self.answer((first, b"".join(pieces)))
+
     def fail(self, error: BaseException) -> None:
         assert self.reply is None, "a request is answered once"
         if not isinstance(error, WireError):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from moebius import Limits, ProtocolError, TooLarge
 from moebius.buffers import Buffers
-from moebius.frames import LARGE_BYTES, PREFIX, FrameDecoder, encode_frame
+from moebius.frames import LARGE_BYTES, PREFIX, FrameDecoder, encode_frame, encode_pieces
 from moebius.messages import Parts
 
 LIMITS = Limits(frame_bytes_max=300_000, header_bytes_max=1000, parts_max=8)
@@ -121,3 +121,16 @@ def test_partial_tells_whether_a_frame_has_begun() -> None:
     assert target.partial
     assert feed(target, frame[5:], []) == [(b"head", [b"body"])]
     assert not target.partial
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.binary(max_size=50),
+    st.binary(max_size=60),
+    st.lists(st.one_of(st.binary(max_size=60), st.just(b"x" * 30_000)), max_size=8),
+)
+def test_a_part_in_pieces_is_the_same_on_the_wire(
+    header: bytes, first: bytes, pieces: list[bytes]
+) -> None:
+    whole = b"".join(encode_frame(header, (first, b"".join(pieces))))
+    assert b"".join(encode_pieces(header, first, pieces)) == whole

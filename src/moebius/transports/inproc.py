@@ -9,13 +9,13 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from ..addresses import Address
 from ..errors import Disconnected, Error
 from ..limits import Limits
-from ..messages import NO_RESPONSE, Failure, Header, Parts
+from ..messages import NO_RESPONSE, Buffer, Failure, Header, Parts
 from .link import Credentials, Receiver
 
 log = logging.getLogger("moebius")
@@ -54,6 +54,10 @@ class InprocLink:
             self.blocked_since = self._loop.time()
             if not self.other._inbox_bytes:  # it was taken before we could say so
                 self._schedule(self._unblock)
+
+    def send_pieces(self, header: Header, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """The other end gets a part as one buffer."""
+        self.send(header, (first, b"".join(pieces)))
 
     def put(self, message: tuple[Header, Parts] | str) -> int:
         """From the other end's thread: take a message, or why the connection ended."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..errors import Error
 from ..limits import Limits
-from ..messages import Header, Parts
+from ..messages import Buffer, Header, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Link(Protocol):
 
     def send(self, header: Header, parts: Parts) -> None:
         """Queue a message; messages of one wake-up leave together. Ignored once the link is gone."""
+
+    def send_pieces(self, header: Header, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """The same with two parts, the second of which lies in several buffers. Where the transport can, they
+        are not copied together."""
 
     def send_now(self, header: Header, parts: Parts) -> bool:
         """Send a message at once, if nothing is before it. False: nothing was sent. A client's end takes it

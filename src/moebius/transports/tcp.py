@@ -9,13 +9,13 @@ import os
 import select
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..addresses import Address, Transport
 from ..buffers import Buffers
 from ..errors import Error, ProtocolError, describe
-from ..frames import LARGE_BYTES, FrameDecoder, encode_frame
+from ..frames import LARGE_BYTES, FrameDecoder, encode_frame, encode_pieces
 from ..limits import Limits
 from ..messages import (
     JSON_FIRST_BYTE,
@@ -239,6 +239,18 @@ class StreamLink(asyncio.BufferedProtocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
+    def send_pieces(self, header: Header, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """Queue a message of two parts, the second in several buffers, which are not copied together."""
+        if self._transport is None or self._closing:
+            return
+        head = encode_json(header) if self.json else encode(header)
+        buffers = encode_pieces(head, first, pieces)
+        self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
+        if not self._reading and not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
     def send_now(self, header: Header, parts: Parts) -> bool:
         """Write a message if nothing is before it. Only the loop's own thread sends here; a client's end is a
         `DialledLink`."""
@@ -376,6 +388,11 @@ class DialledLink(StreamLink):
         """Queue a message."""
         with self._lock:
             super().send(header, parts)
+
+    def send_pieces(self, header: Header, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """Queue a message of two parts."""
+        with self._lock:
+            super().send_pieces(header, first, pieces)
 
     def _flush(self) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 
 import zmq
 import zmq.utils.monitor
@@ -99,6 +100,10 @@ class DealerLink:
                 self.blocked = True
                 self._loop.call_later(self._limits.zmq_retry_s, self._retry)
         self._wakeup.check()
+
+    def send_pieces(self, header: Header, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """ZeroMQ takes a part as one buffer."""
+        self.send(header, (first, b"".join(pieces)))
 
     def _try(self, frames: list[Buffer]) -> bool:
         try:

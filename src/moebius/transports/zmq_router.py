@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -101,6 +101,10 @@ class RouterLink:
             self.blocked = True
             self.blocked_since = self._listener.loop.time()
             self._listener.retry_later(self)
+
+    def send_pieces(self, header: Header, first: Buffer, pieces: Sequence[Buffer]) -> None:
+        """ZeroMQ takes a part as one buffer."""
+        self.send(header, (first, b"".join(pieces)))
 
     def retry(self) -> None:
         """Try again what ZeroMQ refused."""

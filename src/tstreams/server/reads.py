@@ -11,7 +11,7 @@ from ..errors import Error, TooLarge
 from ..items import Buffer
 from ..limits import FETCH_WAIT_MS_MAX, FETCH_WANTS_MAX, WAITING_FETCHES_MAX
 from ..protocol import Fetch, FetchLast, StretchInfo, Survey, Want
-from .visible import Chosen, Visible
+from .visible import Chosen, Visible, go_as_parts, go_in_pieces
 from .waiters import Waiter, Waiters
 from .wire import wire_error
 
@@ -34,7 +34,7 @@ class Reads:
         _check_wants(fetch.wants)
         found = self._collect(now_ms, fetch, fetch.wants)
         if found or not fetch.wait_ms or not fetch.wants:
-            request.answer(self._visible.pack_for(fetch.stream, found))
+            self._answer(request, fetch.stream, found)
             return
         if len(self._waiters) >= WAITING_FETCHES_MAX:
             raise TooLarge(f"{len(self._waiters)} readers wait already")
@@ -74,6 +74,19 @@ class Reads:
     def _collect(self, now_ms: int, fetch: Fetch, wants: list[Want]) -> list[Chosen]:
         shares = len(fetch.wants)
         return self._visible.collect(now_ms, fetch.stream, wants, fetch.bytes_max, shares)[0]
+
+    def _answer(self, request: Request, stream_id: int, found: list[Chosen]) -> None:
+        if not found:
+            request.answer(self._visible.pack(found))
+            return
+        found, head, batches = self._visible.pack_apart(found)
+        self._visible.metrics.read(stream_id, found, sum(map(len, batches)))
+        if go_as_parts(batches, len(found)):
+            request.answer((head, *batches))
+        elif go_in_pieces(batches):
+            request.answer_in_pieces(head, batches)
+        else:
+            request.answer((head, b"".join(batches)))
 
     def _look_again(self, now_ms: int, waiter: Waiter, partitions: Collection[int]) -> None:
         if waiter.request.client.gone:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ..core.facts import Agent, StreamState
 from ..core.records import InstantMade
@@ -36,10 +37,14 @@ _PART_BYTES_MIN = 16 * KIB
 """Up to so many transactions that are so large, of one batch each, go as parts of their own: a frame has 64 parts
 at most."""
 
+_PIECES_BYTES_MIN = 64 * KIB
+_PIECE_BYTES_MIN = 4 * KIB
+"""From these sizes on, of an answer and of its batches on average, they are not copied together."""
 
-@dataclass(slots=True)
-class Chosen:
-    """A transaction, or a part of it, that goes into an answer."""
+
+class Chosen(msgspec.Struct, gc=False):
+    """A transaction, or a part of it, that goes into an answer. A struct of msgspec, because one is made for each
+    transaction that is read, and that is cheaper than a dataclass."""
 
     partition: int
     transaction: int
@@ -198,9 +203,15 @@ class Visible:
 
     def pack_some(self, chosen: list[Chosen]) -> tuple[list[Chosen], tuple[Buffer, ...]]:
         """The same, and what is in it."""
+        chosen, head, batches = self.pack_apart(chosen)
+        if go_as_parts(batches, len(chosen)):
+            return chosen, (head, *batches)
+        return chosen, (head, b"".join(batches))
+
+    def pack_apart(self, chosen: list[Chosen]) -> tuple[list[Chosen], bytes, list[Buffer]]:
+        """What is in an answer, what it holds, and its batches, which whoever sends it need not copy."""
         chosen, batches = self._read(chosen)
-        all_sizes = list(map(len, batches))
-        sizes = iter(all_sizes)
+        sizes = map(len, batches)
         listed = [
             FetchedTransaction(
                 it.partition,
@@ -212,14 +223,7 @@ class Visible:
             )
             for it in chosen
         ]
-        head = encode(Fetched(listed))
-        if len(batches) == 1:
-            return chosen, (head, batches[0])
-        if len(batches) == len(chosen) <= _PARTS_MAX and sum(all_sizes) >= _PART_BYTES_MIN * len(
-            batches
-        ):
-            return chosen, (head, *batches)  # to copy them together would cost more than the parts
-        return chosen, (head, b"".join(batches))
+        return chosen, encode(Fetched(listed)), batches
 
     def _read(self, chosen: list[Chosen]) -> tuple[list[Chosen], list[Buffer]]:
         try:
@@ -235,6 +239,19 @@ class Visible:
                         raise Corrupt(f"{where} cannot be read: {error.message}") from error
                     return chosen[:number], batches
             return chosen, batches
+
+
+def go_as_parts(batches: list[Buffer], transactions: int) -> bool:
+    """Whether the batches of so many transactions go as parts of their own: one always does, and large ones."""
+    count = len(batches)
+    if count == 1:
+        return True
+    return count == transactions <= _PARTS_MAX and sum(map(len, batches)) >= _PART_BYTES_MIN * count
+
+
+def go_in_pieces(batches: list[Buffer]) -> bool:
+    """Whether to send the batches one after the other costs less than to copy them together first."""
+    return sum(map(len, batches)) >= max(_PIECES_BYTES_MIN, _PIECE_BYTES_MIN * len(batches))
 
 
 def pack_fresh(made: list[tuple[InstantMade, Buffer]]) -> tuple[Buffer, ...]:
@@ -327,21 +344,23 @@ class _Scan:
         """Put as much into the answer as the share allows."""
         room = min(answer.room, max(share, _SHARE_BYTES_MIN))
         self.is_held = True
-        while not answer.is_full:
+        chosen = answer.chosen
+        # As `answer.is_full` says: this is done for each transaction that is read.
+        while answer.room > 0 and len(chosen) < FETCH_TRANSACTIONS_MAX:
             found = self._held or next(self._found, None)
             if found is None:
                 self.has_more = self.is_held = False
                 return
             transaction, value = found
-            it, size = _choose(self._want, transaction, value, room, not answer.chosen)
+            it, size = _choose(self._want, transaction, value, room, not chosen)
             if not it.places:
                 self._held = found
                 return
             self._held = None
-            answer.chosen.append(it)
+            chosen.append(it)
             answer.room -= size
             room -= size
-            if not it.whole:
+            if it.batches > 1 and not it.whole:
                 self.is_held = False
                 return
             self.next_id = transaction + 1

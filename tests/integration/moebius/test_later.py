@@ -135,3 +135,40 @@ def test_a_stopping_server_gives_the_answers_first(serve: Serve, connect: Connec
     eventually(lambda: len(desk.kept) == 1)
     server.request_stop()
     assert b"".join(future.result(5)) == b"kept x"
+
+
+PIECES = [bytes([number]) * 9000 for number in range(200)]
+
+
+def test_an_answer_in_pieces_arrives_as_two_parts(serve: Serve, address: str) -> None:
+    router = Router()
+
+    @router.command("pieces")
+    def pieces(request: Request) -> object:
+        request.answer_in_pieces(b"first", [memoryview(it) for it in PIECES])
+        with pytest.raises(Closed):
+            request.answer_in_pieces(b"again", PIECES)
+        return LATER
+
+    with Client(serve(router, address).addresses[0]) as client:
+        for _ in range(3):  # more than is taken at once
+            futures = [client.submit("pieces") for _ in range(4)]
+            for future in futures:
+                assert list(map(bytes, future.result(10))) == [b"first", b"".join(PIECES)]
+        client.send("pieces")  # nobody waits for this one
+        assert len(client.call_parts("pieces")) == 2
+
+
+def test_an_answer_in_pieces_keeps_to_the_limit(serve: Serve, connect: Connect) -> None:
+    router = Router()
+
+    @router.command("pieces")
+    def pieces(request: Request) -> object:
+        request.answer_in_pieces(b"", [bytes(1000)] * int(request.payload))
+        return LATER
+
+    client = connect(serve(router, ADDRESS, limits=Limits(frame_bytes_max=100_000)))
+    assert len(client.call("pieces", b"90")) == 90_000
+    with pytest.raises(TooLarge, match="200000 bytes"):
+        client.call("pieces", b"200")
+    assert len(client.call("pieces", b"1")) == 1000

@@ -44,6 +44,17 @@ def test_large_transactions_side_by_side(ts: Client, clicks: str) -> None:
     assert [list(it.items) for it in ts.consumer(clicks).read(max_wait=0)] == written
 
 
+def test_many_transactions_of_some_kilobytes(ts: Client, clicks: str) -> None:
+    """More of them in an answer than a frame has parts: they leave in pieces, one behind the other."""
+    written = [[b"%06d" % number + b"x" * (90 + number)] * 50 for number in range(300)]
+    with ts.producer(clicks) as producer:
+        ids = [producer.instant(items, 0) for items in written]
+    scanned = list(ts.scan(clicks, 0))
+    assert [it.id for it in scanned] == ids
+    assert [list(it.items) for it in scanned] == written
+    assert [list(it.items) for it in ts.consumer(clicks).read(max_wait=0)] == written
+
+
 def test_single_items_of_a_large_transaction(ts: Client, clicks: str) -> None:
     with ts.producer(clicks).transaction(0) as txn:
         txn.send_many(b"%06d" % n + b"x" * 2000 for n in range(5000))
