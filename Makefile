@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
+.PHONY: help setup test browser screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,14 @@ test: setup lint  ## Lint, types, import contracts, docs, and all tests
 	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+browser:  ## Install Chromium for the tests of the console, if it is lacking and this is root on Debian
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "no Chromium, and it cannot be installed: only root can, with apt-get"; exit 1; }
+	@command -v chromium >/dev/null || { echo "== installing Chromium"; apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends chromium fonts-liberation; }
+
+screenshots: setup  ## Drive the console in Chromium, and take the best pictures of it into the documentation
+	@CI=true $(BIN)/python -m pytest tests/e2e/console/test_journey.py
+	@$(BIN)/python -m tests.e2e.console.pictures
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	@echo "== ruff"
