@@ -10,7 +10,6 @@ import time
 from argparse import ArgumentParser
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -20,10 +19,7 @@ from tstreams.spark import session
 FAILED = 3
 """The exit code of one whose query failed: a worker that cannot be replaced was killed, say, or the server was not
 there, or could not serve, when it was started."""
-EXPLAINED = re.compile(
-    r"tstreams\.errors\.(Unavailable|Timeout)\b|Python worker exited unexpectedly"
-)
-"""What an error at the start says if it is our own doing."""
+UNAVAILABLE = re.compile(r"tstreams\.errors\.(Unavailable|Timeout)\b")
 
 
 def main() -> int:
@@ -44,9 +40,9 @@ def main() -> int:
     spark.sparkContext.setLogLevel("ERROR")
     try:
         run(spark, given.url, given.folder, given.sign, given.drain)
-    except (PySparkException, Py4JJavaError) as error:
+    except PySparkException as error:
         print(error, flush=True)
-        if not isinstance(error, StreamingQueryException) and not EXPLAINED.search(str(error)):
+        if not isinstance(error, StreamingQueryException) and not UNAVAILABLE.search(str(error)):
             raise
         return FAILED
     finally:

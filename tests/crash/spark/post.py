@@ -31,10 +31,13 @@ class Post:
     failures: int = 0
     """Lives that ended because the query failed: Spark cannot replace every worker."""
     holder: subprocess.Popen[bytes] | None = None
+    is_hurt: bool = False
+    """Whether the holder has lost a worker: it may end of that in many ways, at its start above all."""
 
     def start(self, *flags: str) -> None:
         """Start a driver, from the checkpoint."""
         self.lives += 1
+        self.is_hurt = False
         command = [sys.executable, "-m", "tests.crash.spark.driver", self.url, str(self.folder)]
         with self._log.open("ab") as log:
             self.holder = subprocess.Popen(
@@ -69,14 +72,15 @@ class Post:
         except psutil.NoSuchProcess:
             return False
         self.worker_kills += 1
+        self.is_hurt = True
         return True
 
     def tend(self) -> None:
-        """Start it again if its query failed. `RuntimeError` if it ended as it should not."""
+        """Start it again if its query failed, or we have hurt it. `RuntimeError` if it ended as it should not."""
         assert self.holder is not None
         if (status := self.holder.poll()) is None:
             return
-        if status != FAILED:
+        if status != FAILED and not self.is_hurt:
             raise RuntimeError(f"the driver ended with {status}: {self.log_tail()}")
         self.end()
         self.failures += 1
