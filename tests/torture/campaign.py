@@ -183,7 +183,7 @@ def _world(settings: Settings, folder: Path) -> Iterator[World]:
         panel = Panel(folder / "panel")
         server = TorturedServer((small or folder) / "data", *FLAGS, papers=folder)
         if cable is not None:
-            server.flags += ("--listen", server.url.replace("127.0.0.1", OURS))
+            server.flags += ("--listen", server.url.replace("127.0.0.1", OURS), "--insecure")
         server.command = [] if "shim" in settings.barriers else shim.build(folder, panel)
         server.command += [sys.executable, "-m", "tests.torture.server"]
         server.command += ["--panel", str(panel.path)]
