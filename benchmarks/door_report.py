@@ -124,8 +124,8 @@ def make_report(plan: Plan, found: Found, folder: Path, seconds: float) -> Repor
     notes = [f"{name}: {text}." for name, text in conditions.items()]
     for condition, busy in data["cores_busy"].items():
         notes.append(
-            f"{condition}: the front door was busy with {busy['front_door']:.2f} processors, those before "
-            f"it with {busy['before_it']:.2f}."
+            f"{condition}: the front door was busy with {busy['front_door']:.3f} processors, those before "
+            f"it with {busy['before_it']:.3f}."
         )
     notes.append(f"fsync is on: {data['durability']}. One {data['filesystem']} filesystem.")
     notes.append("Idle connections have said hello, and are silent. server µs: its processor time.")

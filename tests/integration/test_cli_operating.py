@@ -22,6 +22,7 @@ from tstreams.cli.main import main
 
 from .cli import Done, Shell, serving, url_in
 from .discovery.doors import Door, door, wait_for
+from .terminals import terminal
 
 pytestmark = pytest.mark.xdist_group("cli-operating")
 
@@ -236,6 +237,24 @@ def test_a_reset_is_foreseen_and_done(place: Place, stream: str) -> None:
     place.ok("consumer", "reset", stream, "billing", "--to", "1d", "--partition", "0")
     (row,) = place.rows("consumer", "list", stream)
     assert row["lag"]["transactions"] == 5
+
+
+def test_a_reset_asks_on_a_terminal_and_no_means_no(place: Place, stream: str) -> None:
+    write(place, stream, 3)
+    read(place, stream, "billing", 2)
+    words = ("consumer", "reset", stream, "billing", "--to", "oldest")
+    with terminal(Shell(place.door.url), *words) as seen:
+        seen.wait_for(r"reads 2 transactions, 4 items, again(?s:.*)Type yes: ")
+        seen.strike("no\n")
+        assert seen.ended() == 1
+    (row,) = place.rows("consumer", "list", stream)
+    assert row["lag"]["transactions"] == 1
+    with terminal(Shell(place.door.url), *words) as seen:
+        seen.wait_for(r"Type yes: ")
+        seen.strike("yes\n")
+        assert seen.ended() == 0
+    (row,) = place.rows("consumer", "list", stream)
+    assert row["lag"]["transactions"] == 3
 
 
 def test_a_live_consumer_is_left_alone_unless_forced(place: Place, stream: str) -> None:

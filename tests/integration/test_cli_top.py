@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
 import termios
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +14,9 @@ import pytest
 import tstreams
 from tstreams.cli.top_picture import ASCII_BLOCKS, BLOCKS, spark
 
-from .cli import DEADLINE_S, TSTREAMS, Shell, stream_of
+from .cli import Shell, stream_of
 from .discovery.doors import Door, door, wait_for
+from .terminals import terminal
 
 pytestmark = pytest.mark.xdist_group("cli-operating")
 
@@ -39,57 +32,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
             wait_for(lambda: made.get("/v1/statistics")["busiest"])
             wait_for(lambda: made.get("/v1/statistics")["open_transactions"])
             yield made
-
-
-class Terminal:
-    """A terminal of 100 columns and 40 lines with `tstreams top` in it."""
-
-    def __init__(self, shell: Shell, *words: str, **variables: str) -> None:
-        self._main, second = pty.openpty()
-        fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        env = {**shell.variables, "TERM": "xterm-256color", "PYTHONUTF8": "1", **variables}
-        env.pop("COLUMNS", None)
-        self.process = subprocess.Popen(
-            [*TSTREAMS, "top", *words], stdin=second, stdout=second, stderr=second, env=env
-        )
-        self.second = second
-        self._raw = b""
-
-    def strike(self, keys: str) -> None:
-        os.write(self._main, keys.encode())
-
-    def wait_for(self, pattern: str) -> None:
-        """Until something is drawn, from now on."""
-        until = time.monotonic() + DEADLINE_S
-        start = len(self._raw)
-        while not re.search(pattern, self._raw[start:].decode(errors="replace")):
-            assert time.monotonic() < until, self._raw.decode(errors="replace")
-            if select.select([self._main], [], [], 0.1)[0]:
-                self._raw += os.read(self._main, 65536)
-
-    def ended(self) -> int:
-        """Its exit code. What it still draws is thrown away."""
-        until = time.monotonic() + DEADLINE_S
-        while self.process.poll() is None:
-            assert time.monotonic() < until
-            if select.select([self._main], [], [], 0.05)[0]:
-                self._raw += os.read(self._main, 65536)
-        return self.process.returncode
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._main)
-        os.close(self.second)
-
-
-@contextmanager
-def terminal(shell: Shell, *words: str, **variables: str) -> Iterator[Terminal]:
-    made = Terminal(shell, *words, **variables)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def test_once_is_a_picture_without_colours_where_there_is_no_terminal(place: Door) -> None:
@@ -122,14 +64,14 @@ def test_lines_where_nothing_can_be_drawn(place: Door) -> None:
 
 
 def test_a_dumb_terminal_gets_lines(place: Door) -> None:
-    with terminal(Shell(place.url), "--interval", "0.2s", TERM="dumb") as seen:
+    with terminal(Shell(place.url), "top", "--interval", "0.2s", TERM="dumb") as seen:
         seen.wait_for(r"TXN/S.*\r\n\d\d:\d\d:\d\d .*\r\n\d\d:\d\d:\d\d ")
         seen.process.send_signal(signal.SIGINT)
         assert seen.ended() == 130
 
 
 def test_keys_sort_pause_and_quit_and_the_terminal_is_as_before(place: Door) -> None:
-    with terminal(Shell(place.url), "--interval", "0.2s") as seen:
+    with terminal(Shell(place.url), "top", "--interval", "0.2s") as seen:
         before = termios.tcgetattr(seen.second)
         seen.wait_for(r"sort: bytes")
         assert termios.tcgetattr(seen.second)[3] != before[3]  # keys come without Enter
@@ -145,7 +87,7 @@ def test_keys_sort_pause_and_quit_and_the_terminal_is_as_before(place: Door) -> 
 
 
 def test_it_goes_on_while_nobody_answers(tmp_path: Path) -> None:
-    words = ("--interval", "0.2s", "--timeout", "2s")
+    words = ("top", "--interval", "0.2s", "--timeout", "2s")
     with door(tmp_path / "data") as made, terminal(Shell(made.url), *words) as seen:
         seen.wait_for(r"working")
         made.front.suspend()
