@@ -53,7 +53,9 @@ def test_items_are_shown(data: bytes, view: str, shown: str, value: object) -> N
 def test_a_page_of_items_has_its_room() -> None:
     shown = show_items([b"x" * 20_000] * 100, 5, "auto")
     assert [it.index for it in shown] == list(range(5, 5 + 64))
-    assert is_text(b"halb" + "ü".encode()[:1])
+    assert is_text(b"halb" + "ü".encode()[:1], cut=True)
+    assert not is_text(b"halb" + "ü".encode()[:1])
+    assert show_item(0, b"\xff\x00", "auto").view == "hex"
     assert not is_text(b"\xff" * 5)
 
 

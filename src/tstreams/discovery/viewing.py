@@ -56,17 +56,17 @@ def show_item(index: int, data: bytes, view: r.View) -> r.Item:
             f"view: item {index} has {len(data)} bytes, and JSON cannot be cut; text or hex shows it",
         )
     head, cut = data[:ITEM_SHOWN_BYTES], len(data) > ITEM_SHOWN_BYTES
-    if view == "hex" or (view == "auto" and not is_text(head)):
+    if view == "hex" or (view == "auto" and not is_text(head, cut)):
         return _item(index, data, "hex", head.hex(), cut)
     return _item(index, data, "text", head.decode(errors="replace"), cut)
 
 
-def is_text(data: bytes) -> bool:
-    """Whether it is UTF-8 that people can read; the last character may be cut."""
+def is_text(data: bytes, cut: bool = False) -> bool:
+    """Whether it is UTF-8 that people can read. Of what was `cut`, the last character may be incomplete."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        if error.start < len(data) - 3:
+        if not cut or error.start < len(data) - 3:
             return False
         text = data[: error.start].decode()
     return all(char.isprintable() or char in "\r\n\t" for char in text)
