@@ -40,7 +40,7 @@ def test_a_catalogue_finds_words_in_names_and_not_across_them() -> None:
         (b"[NaN]", "auto", "text", "[NaN]"),
         (b'["\\ud800"]', "auto", "text", '["\\ud800"]'),
         (b"[" * 20_000, "auto", "text", "[" * 16_384),
-        (b"\xc3", "auto", "text", "\ufffd"),
+        (b"\xc3", "auto", "hex", "c3"),
         (b"\x1b[0m", "auto", "hex", "1b5b306d"),
         (b"\xff\xfe\x00\x01", "text", "text", "\ufffd\ufffd\x00\x01"),
     ],

@@ -4,7 +4,7 @@ import { h } from "./h.js";
 /** Deeper than this it is shown in one line. */
 const DEPTH_MAX = 12;
 /** So much stays in one line. */
-const LINE_MAX = 64;
+const LINE_MAX = 56;
 
 /** @param {unknown} value @returns {HTMLElement} */
 export function jsonView(value) {

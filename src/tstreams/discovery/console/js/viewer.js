@@ -12,8 +12,8 @@ import { toast } from "./toast.js";
 const PAGE = 50;
 const VIEWS = /** @type {[string, string][]} */ ([["auto", "Auto"], ["text", "Text"], ["json", "JSON"], ["hex", "Hex"], ["arrow", "Arrow"]]);
 
-/** @param {{ signal: AbortSignal, view: string, viewed: (view: string) => void }} options */
-export function createViewer({ signal, view, viewed }) {
+/** @param {{ signal: AbortSignal, typed: boolean, view: string, viewed: (view: string) => void }} options `typed`: there are rows. */
+export function createViewer({ signal, typed, view, viewed }) {
   /** @type {any} */
   let transaction = null;
   /** @type {any[]} */
@@ -21,7 +21,7 @@ export function createViewer({ signal, view, viewed }) {
   let turn = 0;
   const head = h("div", { class: "toolbar" });
   const list = h("div", { class: "items", tabindex: "0", role: "region", "aria-label": "Items" });
-  const choice = segments({ label: "View", choices: VIEWS, chosen: view, choose: (value) => { view = value; viewed(value); void show(); } });
+  const choice = segments({ label: "View", choices: VIEWS.filter(([name]) => typed || name !== "arrow"), chosen: view, choose: (value) => { view = value; viewed(value); void show(); } });
   const says = h("div", { class: "line small" });
   head.append(says, h("div", { class: "push" }, choice));
   const element = h("div", { class: "viewer" }, head, list);

@@ -49,7 +49,7 @@ export function browseTab({ stream, signal, query }) {
     ],
   });
   const rows = h("div", { class: "rows" }, skeleton(8));
-  const viewer = createViewer({ signal, view: place.view, viewed: (view) => { place.view = view; rename(address()); } });
+  const viewer = createViewer({ signal, typed: stream.typed, view: place.view, viewed: (view) => { place.view = view; rename(address()); } });
   const strip = createTimeline({
     signal,
     pick: (mark) => pick(mark),
