@@ -54,7 +54,7 @@ export function streamPage({ root, params: [name], query, signal: left, title })
   function build(first) {
     let stream = first;
     const text = h("p");
-    const strip = figures([["transactions", "Transactions"], ["items", "Items"], ["size", "Size"], ["kept", "Kept for"], ["last", "Last written"], ["lag", "Slowest consumer lags"], ["open", "Open transactions"]]);
+    const strip = figures([["transactions", "Transactions"], ["items", "Items"], ["size", "Size"], ["kept", "Kept for"], ["last", "Last written"], ["lag", "Greatest lag"], ["open", "Open transactions"]]);
     const tabs = h("nav", { class: "tabs", "aria-label": "About this stream" });
     const tab = query.get("tab") ?? "messages";
     const act = (/** @type {string} */ label, /** @type {string} */ kind, /** @type {() => void} */ run) => h("button", { type: "button", class: `button ${kind}`, onclick: run }, label);
