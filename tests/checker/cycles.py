@@ -101,7 +101,8 @@ class Graph:
             writer = self.number_of(it)
             if writer is None or writer == number or self.nodes[writer].start >= empty.start:
                 return
-            if not self.known.may_be_held_back(it, after, empty):
+            # As in `order`: by one that was purged while it was open, too.
+            if not self.known.may_be_held_back(it, empty.after, empty):
                 self.misses[number].add(writer)
 
 

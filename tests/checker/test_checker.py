@@ -17,11 +17,14 @@ from tests.checker.history import (
     AnyOperation,
     Begin,
     Cancel,
+    Commit,
     Empty,
     Instant,
+    Key,
     Open,
     Purged,
     Read,
+    Send,
     Stand,
     read,
     write,
@@ -138,6 +141,34 @@ def test_one_that_was_purged_while_it_was_open_holds_others_back() -> None:
     assert not check(looked_behind_an_open_one(purged, nothing))
     ended = Cancel(32, 33, OK, *WHO, [("a#1", 0, FIRST)])
     assert check(looked_behind_an_open_one(purged, ended, nothing)).kinds == {"lost-write"}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_half_of_a_group_may_wait_behind_one_that_was_purged_while_it_was_open(
+    is_open: bool,
+) -> None:
+    writer, third = ("producer:a#1/w", 3), SECOND + 1
+    group: list[Key] = [("a#1", 0, SECOND), ("a#1", 1, third)]
+    ended = [] if is_open else [Cancel(32, 33, OK, *WHO, [("a#1", 1, FIRST)])]
+    found = check(
+        [
+            Open(10, 11, OK, *WHO, "a#1", 1, FIRST),
+            *(Open(12, 13, OK, *writer, *key) for key in group),
+            *(Send(14, 15, OK, *writer, *key, 1, 7) for key in group),
+            Commit(20, 21, OK, *writer, group),
+            Purged(30, 31, stream="a#1", before=SECOND),
+            *ended,
+            Stand(34, 35, OK, *READER, "a#1", 0, 0),
+            Stand(34, 35, OK, *READER, "a#1", 1, 0),
+            Read(40, 41, OK, *READER, "a#1", 0, SECOND, 1, 7),
+            Empty(42, 43, OK, *READER, "a#1", 1, 0),
+            Commit(
+                50, 51, OK, *READER, [],
+                [(READER[0], "a#1", 0, SECOND), (READER[0], "a#1", 1, 0)], [READER],
+            ),
+        ]
+    )  # fmt: skip
+    assert ("skew-cycle" in found.kinds) != is_open
 
 
 def test_of_many_that_are_cancelled_some_may_have_expired() -> None:
