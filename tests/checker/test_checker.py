@@ -153,8 +153,8 @@ def test_half_of_a_group_may_wait_behind_one_that_was_purged_while_it_was_open(
     found = check(
         [
             Open(10, 11, OK, *WHO, "a#1", 1, FIRST),
-            *(Open(12, 13, OK, *writer, *key) for key in group),
-            *(Send(14, 15, OK, *writer, *key, 1, 7) for key in group),
+            *(Open(12, 13, OK, *writer, stream, number, it) for stream, number, it in group),
+            *(Send(14, 15, OK, *writer, stream, number, it, 1, 7) for stream, number, it in group),
             Commit(20, 21, OK, *writer, group),
             Purged(30, 31, stream="a#1", before=SECOND),
             *ended,
