@@ -33,16 +33,19 @@ class Post:
     """What its command begins with: it may live in a namespace of its own."""
     lives: int = 0
     kills: int = 0
-    twins: int = 0
     fenced: int = 0
     """Processes that ended because they were told that their name is taken."""
     complaints: list[str] = field(default_factory=list)
     zombies: list[subprocess.Popen[bytes]] = field(default_factory=list)
     holder: subprocess.Popen[bytes] | None = None
+    rivals: set[int] = field(default_factory=set)
+    """The processes that have lived beside another one of their name."""
 
     def start(self) -> None:
         """Start a client, and let it hold the post."""
         self.holder = self.spawn()
+        if living := [it.pid for it in self.zombies if it.poll() is None]:
+            self.rivals.update(living, [self.pid])
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start a client."""
@@ -89,7 +92,6 @@ class Post:
         assert self.holder is not None
         pid = self.stop()
         self.zombies.append(self.holder)
-        self.twins += 1
         self.start()
         return pid
 
@@ -104,8 +106,8 @@ class Post:
             self.start()
 
     def _check(self, process: subprocess.Popen[bytes]) -> None:
-        # One whose session had ended when it woke up may take the name back, and is fenced then itself.
-        if process.returncode == FENCED and self.fenced < 2 * self.twins:
+        # Each of two rivals may begin anew, whenever it is told nothing, and take the name from the other.
+        if process.returncode == FENCED and process.pid in self.rivals:
             self.fenced += 1
             return
         why = "was fenced, and nobody has its name" if process.returncode == FENCED else "ended"

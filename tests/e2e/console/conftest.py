@@ -18,13 +18,15 @@ from .browser import Opener, browsing, opening
 STREAMS = 100_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Not for longer than it is needed: while there is one its event loop counts as running, and tests that want
+    a loop of their own fail."""
     with browsing() as made:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def busy(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     """A server under load. The browser comes first: without one nothing else need be done."""
     with door(tmp_path_factory.mktemp("console") / "data") as made:
