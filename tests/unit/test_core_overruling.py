@@ -143,6 +143,16 @@ def test_a_reset_is_replayed(client: Client) -> None:
 # Transactions.
 
 
+def test_what_each_producer_has_open_is_counted(client: Client) -> None:
+    busy, idle = client.agent("busy"), client.agent("idle")
+    first = client.open(busy)
+    client.open(busy)
+    state = client.shard.state
+    assert (state.count_open_of(busy), state.count_open_of(idle)) == (2, 0)
+    client.ask(CancelTransactions, [busy], [first])
+    assert state.count_open_of(busy) == 1
+
+
 def test_an_operator_cancels_what_others_have_open(client: Client) -> None:
     first_producer, second_producer = client.agent(), client.agent("p2")
     first, second, kept = (
