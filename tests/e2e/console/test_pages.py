@@ -44,6 +44,9 @@ PAGES = (
     "#/no/such/page",
 )
 NARROW = 390
+CUT_OFF = """[...document.querySelectorAll("main .table :is(th, td)")]
+  .filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText)"""
+"""Cells of tables that do not show all of their text."""
 
 
 def troubles_of(tab: Tab) -> list[str]:
@@ -88,6 +91,7 @@ def test_it_fits_a_telephone(tabs: Opener) -> None:
         tab.go(where)
         wide = tab.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= NARROW, where
+        assert tab.page.evaluate(CUT_OFF) == [], where
     tab.go("#/overview")
     tab.shoot("telephone-overview")
     tab.go(ORDERS_PAGE)

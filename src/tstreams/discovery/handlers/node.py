@@ -80,10 +80,12 @@ class NodeRoutes:
         whole = r.Range(
             first=0,
             last=info.partitions - 1,
+            step=1,
             shard=shard,
             epoch=next(it.epoch for it in node.shards if it.shard == shard),
             node=node.id,
             addresses=node.addresses,
+            followers=[],
         )
         return r.Lookup(
             stream=name, number=str(info.id), partitions=info.partitions, ranges=[whole]
