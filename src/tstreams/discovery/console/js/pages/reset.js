@@ -101,7 +101,7 @@ function planView(plan) {
 
 /** @param {string | null} id */
 function position(id) {
-  return id === null || id === "0" ? "the beginning" : h("span", { title: id }, absolute(timeOfId(id)));
+  return id === null || id === "0" ? "the beginning" : h("span", { title: id }, absolute(timeOfId(id), { ms: true }));
 }
 
 /** @param {any} part */
