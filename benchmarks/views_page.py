@@ -90,6 +90,7 @@ def views_of(url: str, folder: Path) -> Iterator[Views]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, downloads_path=folder)
         try:
+            browser.new_page().close()  # a browser that has just been started is not what is measured
             yield Views(url, browser)
         finally:
             browser.close()

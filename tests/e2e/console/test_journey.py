@@ -12,7 +12,7 @@ import tstreams
 from tests.integration.discovery.doors import wait_for
 from tstreams import Offset
 
-from .browser import Opener, Theme
+from .browser import Opener, Theme, troubles_of
 from .conftest import STREAMS
 from .load import ORDERS
 
@@ -128,6 +128,7 @@ def test_reset_an_offset(tabs: Opener, ts: tstreams.Client, theme: Theme) -> Non
     _, before, after, _ = rows.first.get_by_role("cell").all_inner_texts()
     assert after < before, "times are told exactly: these are milliseconds apart"
     tab.shoot(f"reset-{theme}")
+    assert troubles_of(tab) == []
     dialog.get_by_role("button", name="Reset offset").click()
     expect(dialog).to_be_hidden()
     expect(tab.page.locator(".toast")).to_contain_text("15 transactions again")
@@ -197,6 +198,7 @@ def test_cancel_a_stuck_transaction(tabs: Opener, ts: tstreams.Client, theme: Th
     dialog = tab.page.get_by_role("dialog")
     expect(dialog).to_contain_text("These can go on: waiting.")
     tab.shoot(f"cancel-{theme}")
+    assert troubles_of(tab) == []
     dialog.get_by_role("button", name="Cancel transaction").click()
     expect(dialog).to_be_hidden()
     expect(row).to_be_hidden()
