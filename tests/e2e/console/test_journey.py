@@ -45,7 +45,7 @@ def test_find_a_stream_among_all_and_watch_it(tabs: Opener, theme: Theme) -> Non
         "link", name=ORDERS
     )
     expect(link).to_be_visible()
-    expect(tab.page.get_by_text("1 name has “SHOP/ord” in them")).to_be_visible()
+    expect(tab.page.get_by_text("1 name has “SHOP/ord” in it")).to_be_visible()
     tab.shoot(f"search-{theme}")
     tab.page.keyboard.press("ArrowDown")
     expect(link).to_be_focused()
