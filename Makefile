@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test browser screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
+.PHONY: help setup test browser promtool screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ test: setup lint  ## Lint, types, import contracts, docs, and all tests
 browser:  ## Install Chromium for the tests of the console, if it is lacking and this is root on Debian
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "no Chromium, and it cannot be installed: only root can, with apt-get"; exit 1; }
 	@command -v chromium >/dev/null || { echo "== installing Chromium"; apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends chromium fonts-liberation; }
+
+promtool: setup  ## Unpack promtool for the tests of metrics and alerts from Debian's package, without root, if it is lacking
+	@command -v promtool >/dev/null || test -x $(BIN)/promtool || command -v apt-get >/dev/null || { echo "no promtool, and no apt-get to fetch it with"; exit 1; }
+	@command -v promtool >/dev/null || test -x $(BIN)/promtool || { echo "== unpacking promtool"; mkdir -p build/promtool && cd build/promtool && apt-get download --quiet=2 --option APT::Sandbox::User=root prometheus && dpkg-deb --extract prometheus_*.deb . && cp usr/bin/promtool ../../$(BIN)/ && cd ../.. && rm -rf build/promtool; }
 
 screenshots: setup  ## Drive the console in Chromium, and take the best pictures of it into the documentation
 	@CI=true $(BIN)/python -m pytest tests/e2e/console/test_journey.py

@@ -21,6 +21,7 @@ from . import (
     spark,
     streams,
     table,
+    views,
 )
 from . import report as reports
 from .interface import BadOptions, Benchmark, BenchmarkFailed, Report
@@ -31,6 +32,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "durable": durable,
     "door": door,
     "streams": streams,
+    "views": views,
     "history": history,
     "pipeline": pipeline,
     "latency": latency,

@@ -22,7 +22,7 @@ _opener = build_opener(ProxyHandler({}))
 
 def console_of(url: str) -> str | None:
     """Why there is no console to be opened; None: there is one, and a browser for it."""
-    if _browser() is None:
+    if find_browser() is None:
         return "there is no Chromium"
     try:
         with _opener.open(f"{url}/", timeout=30) as answer:
@@ -32,16 +32,19 @@ def console_of(url: str) -> str | None:
     return None if b"<script" in found else "what the server shows at / is no console"
 
 
-def _browser() -> str | None:
+def find_browser() -> str | None:
+    """The system's Chromium; None: there is none."""
     return next((found for name in BROWSERS if (found := shutil.which(name)) is not None), None)
 
 
 @contextlib.contextmanager
 def open_page(url: str, folder: Path) -> Iterator[ServerProcess]:
     """A browser with the console, until the block ends. It gets its events when the block begins."""
-    browser = _browser()
+    browser = find_browser()
     assert browser is not None, "console_of was asked before"
     command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    # It is to look at our page, and to do nothing else meanwhile.
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     command += ["--remote-debugging-port=0", f"--user-data-dir={folder / 'browser'}", f"{url}/"]
     with running("browser", command, folder) as process:
         _until(lambda: _metric(url, "http_event_clients") >= 1, "the console gets no events")

@@ -36,6 +36,8 @@ COUNTERS = {
 
 GAUGES = {
     "connections": "Clients that are connected.",
+    "requests_in_flight": "Requests that are being answered or wait for their turn, readers that wait included.",
+    "send_buffer_bytes": "Answers that clients have not taken yet.",
     "sessions": "Sessions that have not ended.",
     "open_transactions": "Transactions that are open.",
     "oldest_open_age_seconds": "How long ago the oldest open transaction was opened.",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .console.browser import find_chromium
 from .doc_blocks import ROOT
 
 pytestmark = pytest.mark.slow
@@ -89,6 +90,34 @@ def test_door(tmp_path: Path) -> None:
     assert all(ratio > 0 for ratio in result["ratios"].values())
     assert (result["fsync"], result["idle"], result["slow"]) == ("on", 50, 4)
     assert "--without-browser" in result["conditions"]["watched"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_views_without_a_browser(tmp_path: Path) -> None:
+    words = ("--count", "300", "--without-browser", "--dir", str(tmp_path))
+    result = run_benchmark("views", *words)
+    assert result["missing"] == {"browser": "--without-browser was said"}
+    assert (result["first_view_s"], result["views_s"], result["count"]) == (None, {}, 300)
+    assert result["targets"] == {"first_view_s": 1.0}
+    assert result["answers_s"]["search, one"]["median"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.xdist_group("console")
+def test_views_in_a_browser(tmp_path: Path) -> None:
+    find_chromium()
+    result = run_benchmark("views", "--count", "300", "--dir", str(tmp_path))
+    assert result["missing"] == {}
+    seen = result["views_s"]
+    assert set(seen) == {
+        "streams, right after the start",
+        "streams",
+        "search, one hit",
+        "overview",
+    }
+    assert all(it["median"] > 0 for it in seen.values())
+    slowest = max(seen["streams"]["max"], seen["streams, right after the start"]["max"])
+    assert result["first_view_s"] == slowest
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,12 +29,15 @@ SERIES = re.compile(r"^(\w+)(?:\{| )", re.MULTILINE)
 pytestmark = pytest.mark.xdist_group("cli-operating")
 
 
+HOW = {"promtool": ": make promtool, or the package prometheus of Debian"}
+
+
 def tool(name: str) -> str:
     """A tool of others, beside this interpreter or in the path; without it the test is skipped."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed{HOW.get(name, '')}")
     return found
 
 
@@ -215,6 +218,15 @@ def test_the_dockerfile_copies_only_what_there_is() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (wanted,) = re.findall(r"'\.\[([a-z,]+)\]'", text)
     assert set(wanted.split(",")) <= set(extras["optional-dependencies"])
+
+
+def test_compose_takes_the_file() -> None:
+    docker = tool("docker")
+    has = subprocess.run([docker, "compose", "version"], capture_output=True, check=False)
+    if has.returncode != 0:
+        pytest.skip("docker has no compose: the package docker-compose-plugin")
+    file = DEPLOY / "docker" / "compose.yaml"
+    passes(docker, "compose", "--file", file, "--profile", "monitoring", "config", "--quiet")
 
 
 def test_compose_publishes_only_on_this_machine_and_sets_only_what_there_is() -> None:

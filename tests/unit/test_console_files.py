@@ -54,3 +54,11 @@ def test_every_file_is_used() -> None:
     assert [
         path.name for path in FILES if path.name not in text and path.name != "index.html"
     ] == []
+
+
+def test_the_first_page_asks_for_all_scripts_at_once() -> None:
+    """Else each is found only when the one that imports it is there: a round trip for each step."""
+    page = (ROOT / "index.html").read_text()
+    asked = re.findall(r'<link rel="modulepreload" href="([^"]+)">', page)
+    begun = re.findall(r'<script (?:type="module" )?src="([^"]+)">', page)
+    assert sorted(asked + begun) == NAMES

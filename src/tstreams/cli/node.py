@@ -274,7 +274,7 @@ def _lookup(front: Door, arguments: Namespace) -> int:
     )
     rows = [
         (
-            f"{it.first}" if it.first == it.last else f"{it.first} to {it.last}",
+            _partitions(it),
             it.node,
             str(it.shard),
             str(it.epoch),
@@ -284,3 +284,10 @@ def _lookup(front: Door, arguments: Namespace) -> int:
     ]
     show_table(columns, rows, f"nobody serves stream {arguments.stream!r}")
     return output.OK
+
+
+def _partitions(some: r.Range) -> str:
+    if some.first == some.last:
+        return str(some.first)
+    every = "" if some.step == 1 else f", every {some.step}"
+    return f"{some.first} to {some.last}{every}"

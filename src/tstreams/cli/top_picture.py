@@ -251,10 +251,10 @@ def _counts(now: r.Statistics) -> Text:
     oldest = f" (oldest {age(now.oldest_open_seconds)})" if now.open_transactions else ""
     counts = (
         f"{short(now.requests)} requests/s",
-        f"{number(now.streams)} streams",
+        output.counted(now.streams, "stream"),
         f"{number(now.open_transactions)} open{oldest}",
         f"{number(now.readers_waiting)} waiting",
-        f"{number(now.connections)} connections",
+        output.counted(now.connections, "connection"),
         f"{output.size(now.disk_free_bytes)} free",
     )
     return Text.assemble((f"{'node':8}", "bold"), ", ".join(counts))

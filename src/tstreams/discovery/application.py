@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
@@ -21,6 +23,7 @@ from .limits import REQUEST_TIMEOUT_S
 from .matching import Matcher, read_query
 from .problems import MEDIA_TYPE, Refused, problem_of, refusal_of
 from .routes import CONSOLE, ROUTES, Route
+from .times import Times
 
 log = logging.getLogger("tstreams.discovery")
 
@@ -56,15 +59,14 @@ class Application:
         self._matcher = Matcher(ROUTES)
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were answered, by route and status."""
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        """The time that they took, by route."""
+        self.times: defaultdict[str, Times] = defaultdict(Times)
+        """How long they took, by route; events, which do not end, are left out."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is spoken here, not {scope['type']}")
-        loop = asyncio.get_running_loop()
-        begun_at = loop.time()
+        begun_at = time.perf_counter()  # the loop's own clock stands still while it works
         request = Request(scope, receive)
         route = None
         try:
@@ -85,7 +87,7 @@ class Application:
             response.headers.setdefault(name, value)
         self.counts[route.name if route else "none", response.status_code] += 1
         if response.media_type != "text/event-stream":
-            self.seconds[route.name if route else "none"] += loop.time() - begun_at
+            self.times[route.name if route else "none"].add(time.perf_counter() - begun_at)
         await response(scope, receive, send)
 
     def _match(self, request: Request) -> tuple[Route, dict[str, Any]]:
@@ -129,17 +131,24 @@ class Application:
 def _response(call: Call, result: msgspec.Struct | Answer) -> Response:
     answer = result if isinstance(result, Answer) else Answer(result)
     headers = {"Cache-Control": "no-store", **answer.headers}
-    if answer.tag is not None:
-        headers["ETag"] = answer.tag
-        if call.route.method == "GET" and call.has_copy(answer.tag):
+    reads = call.route.method == "GET"
+    body = answer.raw
+    if body is None and answer.resource is not None:
+        body = _encode(answer.resource)
+    tag = answer.tag
+    if tag is None and reads and call.route.etag and body is not None:
+        tag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+    if tag is not None:
+        headers["ETag"] = tag
+        if reads and call.has_copy(tag):
             return Response(status_code=304, headers=headers)
     status = answer.status or call.route.status
+    if body is None:
+        return Response(status_code=status, headers=headers)
     if answer.raw is not None:
         headers.setdefault("Content-Type", call.route.media)
-        return Response(answer.raw, status, headers)
-    if answer.resource is None:
-        return Response(status_code=status, headers=headers)
-    return Response(_encode(answer.resource), status, headers, call.route.media)
+        return Response(body, status, headers)
+    return Response(body, status, headers, call.route.media)
 
 
 def _path(request: Request) -> str:

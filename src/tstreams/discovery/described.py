@@ -17,7 +17,7 @@ OURS = {
     "stream_items_read_total": "Items that were read from a stream, of the busiest ones.",
     "stream_read_bytes_total": "Bytes that were read from a stream, of the busiest ones.",
     "http_requests_total": "Requests that the front door has answered.",
-    "http_request_seconds_total": "How long the front door took to answer them, in all.",
+    "http_request_seconds": "How long the front door took for an answer; events are not counted.",
     "http_event_clients": "Clients that get server-sent events.",
     "catalogue_streams": "Streams whose names the front door knows.",
     "milestones": "Sums of transactions that the front door remembers, to count sizes and lags.",

@@ -87,13 +87,11 @@ class _Collector(Collector):
         for (route, status), count in sorted(application.counts.items()):
             requests.add_metric([route, str(status)], count)
         yield requests
-        seconds = CounterMetricFamily(
-            PREFIX + "http_request_seconds",
-            describe("http_request_seconds_total"),
-            labels=["route"],
+        seconds = HistogramMetricFamily(
+            PREFIX + "http_request_seconds", describe("http_request_seconds"), labels=["route"]
         )
-        for route, took in sorted(application.seconds.items()):
-            seconds.add_metric([route], took)
+        for route, took in sorted(application.times.items()):
+            seconds.add_metric([route], took.buckets(), took.sum_s)
         yield seconds
         listeners = GaugeMetricFamily(PREFIX + "http_event_clients", describe("http_event_clients"))
         listeners.add_metric([], self._front.event_clients)

@@ -486,19 +486,31 @@ class NodePage(Resource, frozen=True):
     next: str | None
 
 
-class Range(Resource, frozen=True):
-    """Partitions [first, last] of a stream, and who serves them."""
+class Copy(Resource, frozen=True):
+    """A node that has a copy of a shard, and does not lead it."""
 
-    first: int
-    last: int
-    shard: int
-    epoch: int
     node: str
     addresses: list[str]
 
 
+class Range(Resource, frozen=True):
+    """Partitions `first`, `first + step`, and so on up to `last`: those of a stream that are in one shard."""
+
+    first: int
+    last: int
+    step: Annotated[int, msgspec.Meta(ge=1)]
+    shard: int
+    epoch: int
+    """Rises whenever another node, or another life of the same, has taken the shard over."""
+    node: str
+    """Who leads the shard: writes go there."""
+    addresses: list[str]
+    followers: list[Copy]
+    """Who else has it: nobody, as long as there is one node."""
+
+
 class Lookup(Resource, frozen=True):
-    """Where the partitions of a stream are served."""
+    """Where the partitions of a stream are served: one range for each shard that has some of them."""
 
     stream: str
     number: Id

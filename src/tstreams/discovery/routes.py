@@ -46,7 +46,8 @@ class Route:
     body: type[msgspec.Struct] | None = None
     status: int = 200
     etag: bool = False
-    """Whether it has an entity tag: reads heed If-None-Match, and changes If-Match."""
+    """Whether it has an entity tag: reads heed If-None-Match, and changes If-Match. That of a read whose
+    handler gives none is made of what is answered."""
     media: str = "application/json"
     problems: tuple[int, ...] = field(default=())
     """Further statuses that it may fail with, beside those that every route has."""
@@ -79,8 +80,16 @@ ROUTES: tuple[Route, ...] = (
         "Whether the storage server answers, and all its shards work.",
         problems=(503,),
     ),
-    Route("nodes", "GET", "/v1/nodes", r.NodePage, "All nodes, and where they are reached.", _PAGE),
-    Route("node", "GET", "/v1/nodes/{node}", r.Node, "A node.", problems=(404,)),
+    Route(
+        "nodes",
+        "GET",
+        "/v1/nodes",
+        r.NodePage,
+        "All nodes, and where they are reached.",
+        _PAGE,
+        etag=True,
+    ),
+    Route("node", "GET", "/v1/nodes/{node}", r.Node, "A node.", etag=True, problems=(404,)),
     Route(
         "lookup",
         "GET",
@@ -88,9 +97,10 @@ ROUTES: tuple[Route, ...] = (
         r.Lookup,
         "Which nodes serve the partitions of a stream, at which addresses.",
         (Query("partition", r.Partition, None, "Only the range that this one is in."),),
+        etag=True,
         problems=(404,),
     ),
-    Route("config", "GET", "/v1/config", r.Configuration, "The settings in force."),
+    Route("config", "GET", "/v1/config", r.Configuration, "The settings in force.", etag=True),
     # Streams.
     Route(
         "streams",

@@ -47,6 +47,13 @@ _CONNECTIONS = {
 }
 """The counters of the message server, and what they are called there."""
 
+_QUEUES = {
+    "connections": "clients",
+    "requests_in_flight": "inflight",
+    "send_buffer_bytes": "buffered_bytes",
+}
+"""How many clients the message server has, what it has under way for them, and what these are called there."""
+
 _ROCKSDB = {
     "rocksdb_keys": "estimate-num-keys",
     "rocksdb_memtable_bytes": "cur-size-all-mem-tables",
@@ -59,10 +66,11 @@ HISTOGRAMS = ("commit_seconds", "sync_seconds", "group_records", "group_bytes")
 
 
 def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
-    """All numbers of a node. Looks at no more than a few thousand things, whatever the node holds."""
+    """All numbers of a node. Looks once at each client, and at no more than a few thousand other things."""
     shards = list(shards)
+    queues = server.statistics()
     counters = Counter({name: getattr(server.counts, it) for name, it in _CONNECTIONS.items()})
-    gauges: Counter[str] = Counter(connections=len(server.clients))
+    gauges = Counter({name: getattr(queues, it) for name, it in _QUEUES.items()})
     for shard in shards:
         counters.update({name: getattr(shard.metrics, it) for name, it in _COUNTED.items()})
         gauges.update(_gauges(shard))

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.e2e.doc_blocks import ROOT
@@ -93,6 +94,16 @@ class Tab:
     def _request(self, request: Request) -> None:
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
             self.troubles.append(f"a request to elsewhere: {request.url}")
+
+
+def troubles_of(tab: Tab) -> list[str]:
+    """What axe finds that is serious, or worse."""
+    found = Axe().run(tab.page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [
+        f"{tab.page.url}: {each['impact']} {each['id']}: {each['nodes'][0]['html'][:200]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
 
 
 Opener: TypeAlias = Callable[..., Tab]

@@ -12,7 +12,7 @@ import tstreams
 from tests.integration.discovery.doors import wait_for
 from tstreams import Offset
 
-from .browser import Opener, Theme
+from .browser import Opener, Theme, troubles_of
 from .conftest import STREAMS
 from .load import ORDERS
 
@@ -45,7 +45,7 @@ def test_find_a_stream_among_all_and_watch_it(tabs: Opener, theme: Theme) -> Non
         "link", name=ORDERS
     )
     expect(link).to_be_visible()
-    expect(tab.page.get_by_text("1 name has “SHOP/ord” in them")).to_be_visible()
+    expect(tab.page.get_by_text("1 name has “SHOP/ord” in it")).to_be_visible()
     tab.shoot(f"search-{theme}")
     tab.page.keyboard.press("ArrowDown")
     expect(link).to_be_focused()
@@ -109,27 +109,31 @@ def test_the_messages_of_a_busy_stream(tabs: Opener, theme: Theme) -> None:
 @THEMES
 def test_reset_an_offset(tabs: Opener, ts: tstreams.Client, theme: Theme) -> None:
     stream, name = f"history/{theme}", "nightly report"
-    ts.create_stream(stream, partitions=1)
+    ts.create_stream(stream, partitions=3)
     with ts.producer(stream, name="p") as producer:
-        ids = [producer.instant([b"x", b"y"], partition=0) for _ in range(5)]
+        ids = [producer.instant([b"x", b"y"], partition=at % 3) for at in range(15)]
     with ts.consumer(stream, name=name, start=Offset.oldest()) as consumer:
-        assert [txn.id for txn in consumer.between(0, 0, ids[-1])] == ids
-        for _ in ids:
-            assert consumer.get(partition=0, timeout=20) is not None
+        assert [txn.id for txn in consumer.between(0, 0, ids[-1])] == ids[::3]
+        for at in range(15):
+            assert consumer.get(partition=at % 3, timeout=20) is not None
         consumer.checkpoint()
     tab = tabs(theme)
     tab.open(f"#/streams/{stream.replace('/', '%2F')}?tab=consumers")
     tab.page.get_by_role("link", name=name).click()
     tab.page.get_by_role("button", name="Reset offset").click()
     dialog = tab.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("5 transactions again")
-    expect(dialog).to_contain_text("reads 5 transactions (10 items) again")
+    expect(dialog).to_contain_text("15 transactions again")
+    rows = dialog.get_by_role("row").filter(has_text="reads 5 transactions (10 items) again")
+    expect(rows).to_have_count(3)
+    _, before, after, _ = rows.first.get_by_role("cell").all_inner_texts()
+    assert after < before, "times are told exactly: these are milliseconds apart"
     tab.shoot(f"reset-{theme}")
+    assert troubles_of(tab) == []
     dialog.get_by_role("button", name="Reset offset").click()
     expect(dialog).to_be_hidden()
-    expect(tab.page.locator(".toast")).to_contain_text("5 transactions again")
+    expect(tab.page.locator(".toast")).to_contain_text("15 transactions again")
     behind = tab.page.locator("dl.figures div", has_text="Transactions behind")
-    expect(behind.locator("dd")).to_have_text("5")
+    expect(behind.locator("dd")).to_have_text("15")
     with ts.consumer(stream, name=name) as consumer:
         first = consumer.get(partition=0, timeout=20)
         assert first is not None
@@ -194,6 +198,7 @@ def test_cancel_a_stuck_transaction(tabs: Opener, ts: tstreams.Client, theme: Th
     dialog = tab.page.get_by_role("dialog")
     expect(dialog).to_contain_text("These can go on: waiting.")
     tab.shoot(f"cancel-{theme}")
+    assert troubles_of(tab) == []
     dialog.get_by_role("button", name="Cancel transaction").click()
     expect(dialog).to_be_hidden()
     expect(row).to_be_hidden()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import tstreams
@@ -423,3 +425,17 @@ async def test_what_is_measured(place: Place) -> None:
     await stays.cancel()
     await place.ts.delete_stream("clicks")
     assert (await place.sees.measure()).busiest == []
+
+
+async def test_how_deep_the_queues_are(place: Place) -> None:
+    await place.stream()
+    consumer = await place.ts.consumer("clicks", name="c1")
+    idle = (await place.sees.measure()).gauges
+    waiting = asyncio.create_task(consumer.get(0, timeout=60))
+    with anyio.fail_after(60):
+        while not (busy := (await place.sees.measure()).gauges)["readers_waiting"]:
+            pass
+    assert busy["requests_in_flight"] > idle["requests_in_flight"]
+    assert busy["send_buffer_bytes"] >= 0
+    await (await place.ts.producer("clicks", name="p1")).instant([b"x"], partition=0)
+    assert await waiting is not None

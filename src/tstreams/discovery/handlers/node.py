@@ -37,7 +37,8 @@ class NodeRoutes:
             late = f"did not answer within {READY_TIMEOUT_S:g} s"
             text = error.message or error.code if isinstance(error, Error) else late
             return Answer(r.Health(status="failing", checks={"storage": text}), status=503)
-        checks = {"storage": f"version {node.version} serves {len(node.shards)} shards"}
+        shards = "1 shard" if len(node.shards) == 1 else f"{len(node.shards)} shards"
+        checks = {"storage": f"version {node.version} serves {shards}"}
         return Answer(r.Health(status="ok", checks=checks))
 
     async def nodes(self, call: Call) -> r.NodePage:
@@ -80,10 +81,12 @@ class NodeRoutes:
         whole = r.Range(
             first=0,
             last=info.partitions - 1,
+            step=1,
             shard=shard,
             epoch=next(it.epoch for it in node.shards if it.shard == shard),
             node=node.id,
             addresses=node.addresses,
+            followers=[],
         )
         return r.Lookup(
             stream=name, number=str(info.id), partitions=info.partitions, ranges=[whole]

@@ -20,9 +20,15 @@ export function failure(error, retry) {
   return h(
     "div",
     { class: "notice bad", role: "alert" },
-    h("div", null, h("strong", null, titleOf(error)), " ", error.message),
+    h("div", null, h("strong", null, titleOf(error)), " ", sentence(error.message)),
     retry && h("button", { type: "button", class: "button small", onclick: retry }, "Try again"),
   );
+}
+
+/** What the server says, as a sentence. @param {string} text */
+export function sentence(text) {
+  const whole = /[.!?]$/.test(text) ? text : `${text}.`;
+  return whole.charAt(0).toUpperCase() + whole.slice(1);
 }
 
 /** @param {any} error */

@@ -17,11 +17,11 @@ export function consumersPage({ root, signal, title }) {
     empty: noConsumers,
     columns: consumerColumns({ withStream: true }),
   });
-  root.append(pageHead({ title: "Consumers", text: "Named readers with a saved position: consumers, subscribers and Spark queries." }), h("div", { class: "card" }, listing.element));
+  root.append(pageHead({ title: "Consumers", text: "Named readers with a saved position: consumers, subscribers, and Spark queries with the option consumer." }), h("div", { class: "card" }, listing.element));
 }
 
 export function noConsumers() {
-  return empty("No consumer has saved a position", "A consumer appears here after its first checkpoint: `tstreams consume clicks --name c1`, or a program.");
+  return empty("No consumer has saved a position", "A consumer appears here after its first checkpoint: `tstreams consume clicks --name c1 --checkpoint`, or a program.");
 }
 
 /** @param {{ withStream: boolean }} options @returns {import("../table.js").Column[]} */

@@ -21,5 +21,5 @@ export function jobsPage({ root, signal, title }) {
       { title: "Committed", number: true, width: "140px", cell: (row) => ago(row.committed, "not known"), sort: (row) => row.committed ?? "" },
     ],
   });
-  root.append(pageHead({ title: "Jobs", text: "Transactions of many processes that are committed together, step by step: Spark queries, for example. What they read is under Consumers." }), h("div", { class: "card" }, listing.element));
+  root.append(pageHead({ title: "Jobs", text: "Transactions of many processes that are committed together, step by step: Spark queries, for example. What a query reads is under Consumers, if it names itself there with the option consumer." }), h("div", { class: "card" }, listing.element));
 }

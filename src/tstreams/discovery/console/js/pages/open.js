@@ -30,7 +30,7 @@ export function openPage({ root, signal, title }) {
 export function openColumns({ withStream, refresh }) {
   const stream = /** @type {import("../table.js").Column} */ ({ title: "Stream", cell: (row) => streamLink(row.stream), sort: (row) => row.stream });
   return [
-    { title: "Age", width: "124px", cell: (row) => h("span", { class: row.first && row.age_seconds >= OLD_S ? "state warn" : "state" }, duration(row.age_seconds)), sort: (row) => -row.age_seconds },
+    { title: "Age", width: "104px", cell: (row) => h("span", { class: row.first && row.age_seconds >= OLD_S ? "state warn" : "state" }, duration(row.age_seconds)), sort: (row) => -row.age_seconds },
     ...(withStream ? [stream] : []),
     { title: "Partition", number: true, width: "84px", cell: (row) => String(row.partition), sort: (row) => row.partition, rank: "middle" },
     { title: "Owner", cell: (row) => [h("span", { class: "name", title: `${row.owner.kind} ${row.owner.name}, session ${row.owner.session}` }, row.owner.name), " ", h("span", { class: "tag" }, row.staged ? "staged" : row.owner.kind)], sort: (row) => row.owner.name },

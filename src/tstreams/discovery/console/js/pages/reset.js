@@ -3,7 +3,7 @@ import { path, post } from "../api.js";
 import { field, formDialog } from "../dialog.js";
 import { atLeast, count, whole } from "../format.js";
 import { h, put } from "../h.js";
-import { failure } from "../states.js";
+import { failure, sentence } from "../states.js";
 import { absolute, parsePoint, timeOfId } from "../time.js";
 
 const WAIT_MS = 250;
@@ -99,14 +99,9 @@ function planView(plan) {
   ];
 }
 
-/** @param {string} text */
-function sentence(text) {
-  return `${text[0].toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
-}
-
 /** @param {string | null} id */
 function position(id) {
-  return id === null || id === "0" ? "the beginning" : h("span", { title: id }, absolute(timeOfId(id)));
+  return id === null || id === "0" ? "the beginning" : h("span", { title: id }, absolute(timeOfId(id), { ms: true }));
 }
 
 /** @param {any} part */

@@ -42,7 +42,7 @@ export function streamPage({ root, params: [name], query, signal: left, title })
   function failed(error) {
     if (error.status === 404) {
       gone.abort();
-      root.replaceChildren(pageHead({ title: name, crumbs }), h("div", { class: "card card-body" }, failure(error, null), h("p", { class: "muted small" }, "It may have been deleted. ", h("a", { href: href(["streams"], { search: name }) }, "Search for streams with such a name"), ".")));
+      root.replaceChildren(pageHead({ title: name, crumbs }), h("div", { class: "card card-body stack" }, failure(error, null), h("p", { class: "muted small" }, "It may have been deleted. ", h("a", { href: href(["streams"], { search: name }) }, "Search for streams with such a name"), ".")));
     } else if (!shown) {
       root.replaceChildren(pageHead({ title: name, crumbs }), h("div", { class: "card card-body" }, failure(error, () => void refresh().catch(failed))));
     }

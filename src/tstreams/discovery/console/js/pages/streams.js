@@ -92,7 +92,7 @@ export function streamsPage({ root, query, signal, title }) {
 /** @param {string} search @param {number | null} total @param {number} shown @param {boolean} complete */
 function describe(search, total, shown, complete) {
   const many = total ?? (complete ? shown : null);
-  if (search) return many === null ? `Names with “${search}”` : `${whole(many)} ${many === 1 ? "name has" : "names have"} “${search}” in them`;
+  if (search) return many === null ? `Names with “${search}”` : `${whole(many)} ${many === 1 ? "name has" : "names have"} “${search}” in ${many === 1 ? "it" : "them"}`;
   return many === null ? "In the order of their names" : `${whole(many)} in all, in the order of their names`;
 }
 
