@@ -329,11 +329,16 @@ class ZooKeeperCoordination:
             self._watches.tell(found.changes)
 
     def _check_leaders(self, session: Session, found: Round, led: dict[int, int]) -> None:
-        """`led` is what this session led before the entries were read: what is not ours then was taken from us."""
+        """`led` is what this session led before the entries were read: what is not ours then was taken from us. What
+        it came to lead meanwhile may have been read too early, and is looked at again."""
         for shard, own in found.own_leaders.items():
             if own and shard not in self._led:
                 self._spawn(self._drop_stray(session, shard))
-            elif not own and shard in led and self._led.get(shard) == led[shard]:
+            elif own or shard not in self._led:
+                continue
+            elif self._led[shard] != led.get(shard):
+                self._stale(self._layout.leader(shard))
+            else:
                 log.warning("the leadership of shard %d was taken from this node", shard)
                 del self._led[shard]
                 found.add(Changes(leaders=frozenset((shard,))))
