@@ -162,7 +162,7 @@ async def test_the_server_is_killed_and_comes_back(
         assert one.leads(0) == turn
         await one.release(0)
         assert await one.lead(0) == turn + 1
-        await eventually(lambda turn=turn: two.view.leaders[0] == Leader("n1", turn + 1))
+        await eventually(lambda turn=turn: two.view.leaders.get(0) == Leader("n1", turn + 1))
     assert SessionState.LOST not in states
     await eventually(lambda: one.directing)
 
@@ -278,7 +278,7 @@ async def test_zookeeper_has_lost_its_data(
     nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer
 ) -> None:
     await nodes.create()
-    one = await nodes.open(N1)
+    one = await nodes.open(N1, SHORT_S)
     states = states_of(one)
     await one.lead(0)
     zookeeper.kill()
