@@ -196,8 +196,12 @@ async def test_zookeeper_falls_silent(
 
 
 async def test_the_server_is_killed_and_comes_back(
-    nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer, witness: Witness
+    nodes: ZooKeeperOpener,
+    zookeeper: ZooKeeperServer,
+    witness: Witness,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tstreams.cluster.zookeeper.COORDINATION_DEADLINE_S", 60.0)
     await nodes.create()
     witness.begin()
     one, two = await nodes.open(N1), await nodes.open(N2)
