@@ -1,0 +1,1 @@
+"""Servers of others that a cluster stands on, for development and tests: started and ended from here."""
