@@ -107,9 +107,9 @@ class Ledgers:
         found = self.list[at] if at < len(self.list) else None
         return found if found is not None and found.head.ledger_id == ledger_id else None
 
-    def infos(self, after: int = 0, limit: int | None = None) -> list[LedgerInfo]:
+    def infos(self, after: int, limit: int | None, *, last_is_open: bool) -> list[LedgerInfo]:
         """The list, oldest first: all of it, or up to so many of those after a ledger."""
-        last = self.list[-1] if self.current is not None else None
+        last = self.list[-1] if last_is_open and self.list else None
         first = bisect_right(self.list, after, key=lambda ledger: ledger.head.ledger_id)
         until = None if limit is None else first + limit
         return [

@@ -326,7 +326,8 @@ class LocalLog:
 
     def ledgers(self, after: int = 0, limit: int | None = None) -> list[LedgerInfo]:
         """The list, oldest first: all of it, or up to so many of those after a ledger."""
-        return self._ledgers.infos(after, limit)
+        writing = self._ledgers.current is not None
+        return self._ledgers.infos(after, limit, last_is_open=writing)
 
     def trim(self, ledger_ids: Iterable[int]) -> None:
         """Delete whole ledgers."""
