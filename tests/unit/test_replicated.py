@@ -507,6 +507,7 @@ class MirrorOfModel(RuleBasedStateMachine):
         self.epoch += 1
         self.revive(node)
         self.runner.run(self.logs[node].take_over(self.epoch, self.epoch))
+        self.runner.run(self.logs[node].forget())
         self.writer = node
 
     def revive(self, node: int) -> None:
@@ -552,7 +553,10 @@ class MirrorOfModel(RuleBasedStateMachine):
     def damage_while_it_is_down(self, node: int, data: st.DataObject) -> None:
         self.runner.run(self.logs[node].close())
         files = self.folders[node].files
-        name = data.draw(st.sampled_from(sorted(files)))
+        name = data.draw(st.sampled_from(sorted(files) or [""]))
+        if not name:
+            self.reopen(node)
+            return
         image = files[name].now
         match data.draw(st.sampled_from(["flip", "cut", "extend", "delete", "blank"])):
             case "flip" if image:
@@ -611,5 +615,5 @@ class MirrorOfModel(RuleBasedStateMachine):
         assert places(fresh) == self.model
 
 
-MirrorOfModel.TestCase.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)
+MirrorOfModel.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 TestMirrorOfModel = MirrorOfModel.TestCase

@@ -373,15 +373,15 @@ class ReplicatedLog:
 
     def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
         """All groups from this position on, from the mirror. `LedgerDamaged` if that is damaged: it is being mended."""
-        ledger_id, _ = split_position(start)
-        try:
-            for group in self._mirror.ledgers.scan(start, stop):
-                ledger_id, _ = split_position(group[0])
-                yield group
-        except (Corrupt, OSError) as error:
-            following = (it.id for it in self._mirror.ledgers.list if it.id >= ledger_id)
-            self._mend_damage({next(following, 0), next(following, 0)}, error)
-            raise
+        ledgers = self._mirror.ledgers
+        for ledger, at in ledgers.ledgers_from(start):
+            if position_of(ledger.id, at) >= stop:
+                return
+            try:
+                yield from ledgers.scan_ledger(ledger, at, stop)
+            except (Corrupt, OSError) as error:
+                self._mend_damage([ledger.id], error)
+                raise
 
     # Mending.
 
