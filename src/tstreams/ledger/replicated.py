@@ -123,15 +123,16 @@ class ReplicatedLog:
         )
 
     async def close(self) -> None:
-        """End what is under way (nothing is known of it then), and close the files. The engine stays open."""
+        """End what is under way (nothing is known of it then), and close the files. The engine stays open. End `follow`
+        and `take_over` before."""
         self._writes = False
+        self._failed = self._failed or "the log was closed"
         tasks: list[asyncio.Task[Any]] = [*self._mending.values()]
         if self._under_way is not None:
             tasks.append(self._under_way)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._failed = self._failed or "the log was closed"
         self._mirror.close()
 
     # Following.
@@ -143,9 +144,8 @@ class ReplicatedLog:
             while True:
                 changed.clear()
                 try:
-                    async with self._lock:
-                        while not self._writes and await self._read_on():
-                            pass
+                    while not self._writes and await self._read_some():
+                        pass
                 except EngineUnavailable as error:
                     log.warning("the log cannot be followed at the moment: %s", error)
                 with contextlib.suppress(TimeoutError):
@@ -162,16 +162,20 @@ class ReplicatedLog:
         async for entry in read_until(self._engine, self._place, await self._engine.end()):
             self._take(entry)
 
-    async def _read_on(self) -> bool:
-        """Take some of what follows; False if there is nothing."""
-        self._check_usable()
-        entries = await self._engine.read(self._place)
-        for entry in entries:
-            self._take(entry)
-        return bool(entries)
+    async def _read_some(self) -> bool:
+        """Take some of what follows; False if there is nothing, or if we write."""
+        async with self._lock:
+            self._check_usable()
+            if self._writes:
+                return False
+            entries = await self._engine.read(self._place)
+            for entry in entries:
+                self._take(entry)
+            return bool(entries)
 
     def _take(self, entry: Entry) -> None:
         """An entry that is not ours. After any error but `DiskFull` and `Corrupt` the log must be opened again."""
+        self._check_usable()
         if self._writes:
             self._fence(entry)
         group: Group | None = None
@@ -244,6 +248,14 @@ class ReplicatedLog:
             task.exception()  # told to whoever waits, if anybody does
 
     async def _append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
+        try:
+            return await self._append_now(records, now_ms)
+        except asyncio.CancelledError:  # by `close`, and nobody else
+            raise LogFailed(
+                "the log was closed; whether the group that was under way is in it is not known"
+            ) from None
+
+    async def _append_now(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         async with self._lock:
             self._check_writable()
             if self._is_full(now_ms):
@@ -325,6 +337,7 @@ class ReplicatedLog:
 
     def _mirrored(self, write: Callable[[], None]) -> None:
         """Write what is confirmed. If that fails, this node cannot serve it."""
+        self._check_usable()
         try:
             write()
         except (Unavailable, OSError) as error:
@@ -409,8 +422,9 @@ class ReplicatedLog:
 
     async def _mend(self, ledger_id: int) -> None:
         try:
-            await refetch(self._engine, self._mirror, ledger_id)
-        except Unavailable as error:  # it is found again by the next reader
+            if not await refetch(self._engine, self._mirror, ledger_id):
+                await self.forget()
+        except (Unavailable, Corrupt) as error:  # the next reader will find it again
             log.warning("ledger %x could not be mended: %s", ledger_id, error)
 
     async def mend(self, ledger_id: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -204,7 +204,7 @@ async def test_one_server_of_three_that_is_down_does_not_keep_others_from_starti
 
 
 @contextmanager
-def monitor(varz: dict[str, object]) -> Iterator[str]:
+def monitor(varz: Mapping[str, object]) -> Iterator[str]:
     """What a server of another kind would tell of itself."""
 
     class Handler(BaseHTTPRequestHandler):
