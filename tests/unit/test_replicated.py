@@ -36,8 +36,8 @@ SMALL = 4096
 def quick() -> Iterator[None]:
     """Nobody waits between two attempts, and files on a simulated disk are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tstreams.ledger.replicated.PAUSE_S_MIN", 0)
-        patch.setattr("tstreams.ledger.replicated.PAUSE_S_MAX", 0)
+        patch.setattr("tstreams.ledger.tail.PAUSE_S_MIN", 0)
+        patch.setattr("tstreams.ledger.tail.PAUSE_S_MAX", 0)
         patch.setattr("tstreams.ledger.mirror.RESERVE_BYTES", SMALL)
         yield
 
