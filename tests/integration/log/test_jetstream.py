@@ -15,6 +15,7 @@ import pytest
 from tests.integration.log.conftest import need_nats
 from tests.integration.log.sites import EngineSite, contents
 from tstreams.cluster.engines.nats import NatsServers
+from tstreams.errors import InvalidState
 from tstreams.ledger.engine import Draft, EndMoved, EngineUnavailable, EngineUnfit
 from tstreams.ledger.files import RealFolder
 from tstreams.ledger.port import DiskFull, LogFenced
@@ -156,6 +157,61 @@ async def test_all_servers_are_killed_and_started_again(
     await fresh.take_over(2, 0)
     with pytest.raises(LogFenced):
         await log.append([[b"refused"]], 0)
+
+
+async def test_two_nodes_fight_over_the_log_while_servers_die(
+    replicated: EngineSite, servers: NatsServers
+) -> None:
+    """Whatever was confirmed to either is there, once, where it was said to be; both see the same in the end."""
+    logs = {node: await replicated.open(node, ledger_bytes=64 * 1024) for node in "ab"}
+    confirmed: dict[int, bytes] = {}
+    unknown: set[bytes] = set()
+    fenced = 0
+    stop = asyncio.Event()
+
+    async def write(node: str) -> None:
+        nonlocal fenced
+        log, number = logs[node], 0
+        while not stop.is_set():
+            try:
+                await log.take_over(log.epoch + 1, 0)
+                for _ in range(15):
+                    number += 1
+                    record = b"%s-%d" % (node.encode(), number) + bytes(1000 * (number % 7))
+                    unknown.add(record)
+                    (position,) = await log.append([[record]], 0)
+                    confirmed[position] = record
+            except (LogFenced, InvalidState):
+                fenced += 1
+            except EngineUnavailable:
+                await asyncio.sleep(0.05)
+
+    async def confirm(count: int) -> None:
+        wanted = len(confirmed) + count
+        async with asyncio.timeout(WITHIN_S):
+            while len(confirmed) < wanted:  # noqa: ASYNC110 - two writers, and none may get through
+                await asyncio.sleep(0.01)
+
+    tasks = [asyncio.ensure_future(write(node)) for node in logs]
+    for server in servers.all[:2]:
+        await confirm(20)
+        server.kill()
+        await confirm(20)
+        server.start()
+        await asyncio.to_thread(server.wait)
+    stop.set()
+    async with asyncio.timeout(WITHIN_S):
+        await asyncio.gather(*tasks)
+    assert fenced > 1, "or else this test says nothing"
+    for log in logs.values():
+        await log.catch_up()
+    fresh = await replicated.open("c")
+    found = [(at, bytes(it)) for _, group in fresh.scan(0) for at, it in group]
+    for log in logs.values():
+        assert [(at, bytes(it)) for _, group in log.scan(0) for at, it in group] == found
+    assert set(confirmed.items()) <= set(found)
+    assert len({record for _, record in found}) == len(found)
+    assert {record for _, record in found} <= unknown
 
 
 # How servers and streams must be set up.
