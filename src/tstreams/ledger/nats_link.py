@@ -164,12 +164,15 @@ class NatsLink:
             raise EngineUnavailable(f"sending to {subject} failed: {error!r}") from error
 
     async def subscribe(self, subject: str, told: Callable[[], None]) -> Subscription:
-        """Be told when something comes at a subject."""
+        """Be told when something comes at a subject, also after the connection broke and was made anew."""
 
         async def came(_: Msg) -> None:
             told()
 
-        return await self._client.subscribe(subject, cb=came)
+        try:
+            return await self._client.subscribe(subject, cb=came)
+        except (nats.errors.Error, OSError) as error:
+            raise EngineUnavailable(f"following {subject} failed: {error!r}") from error
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Be told no more."""
