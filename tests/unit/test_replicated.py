@@ -244,6 +244,26 @@ def test_an_engine_without_room_refuses_and_goes_on_when_there_is_some() -> None
     run(case())
 
 
+def test_an_engine_without_room_does_not_say_what_became_of_an_earlier_attempt() -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        sequence.time_passes = lambda: None  # type: ignore[method-assign]
+        log, engine = await writer(sequence)
+        engine.faults.late_request = 1.0
+        under_way = log.append([[b"late"]], 0)
+        await until(lambda: bool(sequence.late))
+        engine.faults.late_request = 0.0
+        sequence.room_bytes = 0
+        await until(lambda: engine.attempts > 5)
+        assert not under_way.done(), "the first attempt may still arrive"
+        sequence.room_bytes = 10_000
+        sequence.append(*sequence.late[0])
+        await under_way
+        assert contents(log) == [b"late"]
+
+    run(case())
+
+
 # The disk of the mirror.
 
 
