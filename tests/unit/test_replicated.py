@@ -648,6 +648,27 @@ def test_a_ledger_that_cannot_be_mended_stays_unserved(monkeypatch: pytest.Monke
     run(case())
 
 
+def test_a_ledger_is_mended_while_it_is_written_to() -> None:
+    async def case(pauses: int) -> None:
+        folder = SimulatedFolder()
+        log, _ = await writer(Sequence(), folder)
+        wanted = [b"%d" % n for n in range(6)]
+        for record in wanted[:3]:
+            await log.append([[record]], 0)
+        folder.files["000000000001.ledger"].now[530] ^= 1
+        mending = asyncio.ensure_future(log.mend(1))
+        for _ in range(pauses):
+            await asyncio.sleep(0)
+        for record in wanted[3:]:
+            await log.append([[record]], 0)
+        assert await mending
+        assert contents(log) == wanted
+        assert [it.size_bytes for it in log.ledgers()] == [7 * 512]
+
+    for pauses in range(12):
+        run(case(pauses))
+
+
 def test_a_disk_that_fails_under_the_mirror_stops_the_log() -> None:
     async def case(what: str) -> None:
         folder = FailingFolder()

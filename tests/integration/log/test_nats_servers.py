@@ -18,18 +18,19 @@ def test_a_server_ends_with_its_block(tmp_path: Path) -> None:
     need_nats()
     with NatsServers(tmp_path, 1) as servers:
         (server,) = servers.all
-        first = server.pid
-        assert first is not None
+        pids = [server.pid]
         server.kill()
         server.kill()
-        assert server.pid is None
+        pids.append(server.pid)
         servers.start()
         servers.start()
-        second = server.pid
-        assert second is not None
-        assert second != first
-    assert server.pid is None
+        pids.append(server.pid)
+    pids.append(server.pid)
+    first, killed, second, ended = pids
+    assert (killed, ended) == (None, None)
+    assert first != second
     for pid in (first, second):
+        assert pid is not None
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
