@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tstreams.client.rules.agent import Agent
+from tstreams.client.rules.agent import Agent, Seat
 from tstreams.client.rules.cursor import Start
 from tstreams.client.rules.handling import Handling
 from tstreams.client.rules.session import Session
@@ -24,9 +24,10 @@ class Bench:
 
     def __init__(self, engines: int = 2) -> None:
         self.script = Script()
-        session = Session(link_to(self.script), 0, 1)
+        link = link_to(self.script)
+        seat = Seat(Session(link, link.shards[0], 1), 5)
         info = StreamInfo(7, "clicks", 3, 1000, "", None)
-        agent = Agent(session, "reader", "s1", AgentOpened(5, info))
+        agent = Agent(link, "reader", "s1", AgentOpened(5, info), [seat])
         starts: list[Start] = [(partition, 1, None, False) for partition in range(3)]
         self.rules = Subscriber(agent, starts, engines)
         assert Waiting(self.rules.start()).ended

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TypeAlias
 
 from ...errors import BadRequest, Error, Fenced, InvalidState, NotFound, Unavailable
-from ...protocol import ReadPosition
 from . import closing
 from .draft import Draft
 from .failures import transaction_in
 from .handling import Handling, at_hand
 from .link import Link
+from .parts import Moved
 from .producer import Producer
 from .reader import Reader
 from .subscriber import Subscriber
@@ -56,18 +56,12 @@ class Group:
         """Let an agent take part from now on."""
         agent = member.agent
         agent.check()
-        if agent.session.link is not self._link:
+        if agent.link is not self._link:
             raise BadRequest(f"{agent.title} belongs to another client, and this group to its own")
         with _joining:
             if (held := _groups.get(agent)) is not None and (other := held()) is not None:
                 which = "this group already" if other is self else "another group: remove it there"
                 raise InvalidState(f"{agent.title} is in {which}")
-            for it in self._members.values():
-                if it.agent.session.shard != agent.session.shard:
-                    raise BadRequest(
-                        f"{agent.title} and {it.agent.title} live in different shards: "
-                        "a group is within one"
-                    )
             self._members[agent.id] = member
             _groups[agent] = weakref.ref(self)
             if isinstance(member, Subscriber):
@@ -102,8 +96,8 @@ class Group:
         for member in members:
             agent = member.agent
             agent.check()
-            if agent.session.ended is not None:
-                raise InvalidState(f"{agent.title}: {agent.session.ended.message}")
+            if (ended := agent.ended) is not None:
+                raise InvalidState(f"{agent.title}: {ended.message}")
             if agent.in_doubt:
                 raise InvalidState(
                     f"{agent.title}: nobody knows whether its last checkpoint took effect; make it, and "
@@ -147,9 +141,8 @@ class Group:
         """Cancel what failed callbacks have left open: nothing else will."""
         try:
             for draft in look.spoiled:
-                agent = draft.producer.agent
                 try:
-                    yield from closing.cancel(agent.session, agent.id, [draft])
+                    yield from closing.cancel([draft])
                 except (InvalidState, Fenced):
                     continue  # it has ended already
         except BaseException:
@@ -162,9 +155,8 @@ class Group:
         with naming(members, look.drafts):
             yield from closing.prepare(look.drafts)
             ticket = yield from closing.send(
-                members[0].agent.session,
                 [it.turns for it in members if isinstance(it, Producer)],
-                [it.agent.id for it in members],
+                [it.agent for it in members],
                 look.drafts,
                 look.positions,
             )
@@ -212,8 +204,7 @@ class Group:
                 producer, drafts = claimed[0]
                 try:
                     if drafts:
-                        agent = producer.agent
-                        yield from closing.cancel(agent.session, agent.id, drafts)
+                        yield from closing.cancel(drafts)
                 except Error as error:
                     if isinstance(error, Unavailable):  # they must not get into the next checkpoint
                         for draft in drafts:
@@ -273,7 +264,7 @@ class _Look:
         self._mine = mine if mine is not None and mine.under_way else None
         self._returns: dict[Subscriber, int] = {}
         self._saved: list[Callable[[], None]] = []
-        self.positions: list[ReadPosition] = []
+        self.positions: list[Moved] = []
         self.drafts: list[Draft] = []
         self.spoiled: list[Draft] = []
         for member in members:  # before the transactions: one that is opened later is not in it

@@ -1,0 +1,66 @@
+"""What has become of transactions whose checkpoint was refused, or is in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
+from ...model import TransactionState
+from .draft import Draft
+from .failures import is_session_end, transaction_in
+
+
+def refused(
+    drafts: Sequence[Draft], error: BaseException, sent: bool = False, spans: bool = False
+) -> None:
+    """A checkpoint of transactions of one shard failed. `spans`: there was more to it, in other shards."""
+    if not isinstance(error, Error) or isinstance(error, Unavailable):
+        for draft in drafts:
+            draft.doubt() if sent else draft.unseal()
+        return
+    if is_session_end(error):
+        for draft in drafts:
+            draft.close(TransactionState.INVALID)
+    elif isinstance(error, Fenced | NotFound):
+        for draft in drafts:
+            if _has_ended(draft, error):
+                draft.close(TransactionState.CANCELLED)
+            else:
+                draft.unseal()
+    else:
+        guilty = drafts[0].id if len(drafts) == 1 and not spans else transaction_in(error)
+        for draft in drafts:
+            draft.unseal()
+            if draft.id == guilty and isinstance(error, Expired):
+                draft.close(TransactionState.INVALID)
+            elif draft.id == guilty and isinstance(error, InvalidState):
+                draft.vanished()
+
+
+def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> None:
+    """A commit was sent to this shard, and failed. If it was refused, what had been prepared in other shards is
+    cancelled there."""
+    here = [it for it in drafts if it.seat.shard == shard]
+    others = [it for it in drafts if it.seat.shard != shard]
+    refused(here, error, sent=True, spans=bool(others))
+    if not isinstance(error, Error) or isinstance(error, Unavailable):
+        refused(others, error, sent=True)
+    else:
+        for draft in others:
+            draft.close(TransactionState.CANCELLED)
+
+
+def named(error: Error, drafts: Sequence[Draft]) -> Error:
+    """An error of the shard of these transactions, with the producer of the one that it is about: ids are
+    unique in a shard only, so nobody could find that out later."""
+    guilty = transaction_in(error)
+    for draft in drafts:
+        title = draft.producer.agent.title
+        if draft.id == guilty and not error.message.startswith(title):
+            return type(error)(f"{title}: {error.message}")
+    return error
+
+
+def _has_ended(draft: Draft, error: Error) -> bool:
+    """Whether a transaction ended when its producer lost its name or its stream."""
+    return error.message.startswith(draft.producer.agent.title) or draft.id == transaction_in(error)
