@@ -6,43 +6,62 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from ..core.facts import Session
 from ..core.records import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
     Committed,
+    CopyDropped,
+    Decided,
     Ended,
     Filled,
     InstantMade,
     ItemsSent,
     Moved,
     Opened,
+    OpenedWith,
     Overruled,
+    Prepared,
     ReaderReset,
+    Refused,
     SessionBegun,
     SessionsEnded,
+    Settled,
     Staged,
     StepCommitted,
+    StepPrepared,
     StreamAltered,
+    StreamCopied,
     StreamCreated,
     StreamDeleted,
     StreamPurged,
+    Told,
+    ToTell,
 )
 from ..errors import Error
 from ..limits import STREAMS_CACHED_MAX
 from ..model import IDS_PER_MS
+from ..protocol import Group
 from . import keys
 from .facts import (
     IndexFacts,
     StoredAgent,
+    StoredDecided,
     StoredJob,
     StoredOpen,
+    StoredPrepared,
     StoredSession,
     StoredStream,
+    StoredUntold,
     decode_agent,
+    decode_decided,
     decode_open,
+    decode_prepared,
     decode_stream,
+    decode_untold,
     encode,
 )
 from .keys import ONE_BATCH, SLOT_MS, Place, transaction_key
@@ -104,6 +123,16 @@ class Applier:
             StepCommitted: self._step_committed,
             ReaderReset: self._reader_reset,
             Overruled: self._overruled,
+            OpenedWith: self._opened_with,
+            Prepared: self._prepared,
+            StepPrepared: self._step_prepared,
+            Settled: self._settled,
+            Decided: self._decided,
+            Refused: self._refused,
+            ToTell: self._to_tell,
+            Told: self._told,
+            StreamCopied: self._stream_copied,
+            CopyDropped: self._copy_dropped,
         }
 
     def apply(
@@ -186,7 +215,9 @@ class Applier:
 
     def _put_session(self, session: Session) -> None:
         replies = {n: it for n, it in session.replies.items() if not isinstance(it, Error)}
-        stored = StoredSession(session.last, session.acked, replies)
+        stored = StoredSession(
+            session.last, session.acked, replies, session.refused, session.refused_to
+        )
         self._batch.put(keys.session_key(session.id), encode(stored))
 
     # Streams.
@@ -214,19 +245,26 @@ class Applier:
             record.description,
             old.schema if record.schema is None else record.schema,
             max(old.purged_before, record.purged_before),
+            old.version + 1,
         )
         self._put_stream(record.stream, new)
         if new.ttl_ms < old.ttl_ms:
             self._look_soon(record.stream, old.partitions)
 
     def _stream_purged(self, record: StreamPurged, position: int, size: int) -> None:
-        self._purge(record.stream, record.before_id)
+        self._purge(record.stream, record.before_id, 1)
 
-    def _purge(self, stream: int, before_id: int) -> None:
+    def _purge(self, stream: int, before_id: int, versions: int = 0) -> None:
         old = self._stream(stream)
         before = max(old.purged_before, before_id)
         new = StoredStream(
-            old.name, old.partitions, old.ttl_ms, old.description, old.schema, before
+            old.name,
+            old.partitions,
+            old.ttl_ms,
+            old.description,
+            old.schema,
+            before,
+            old.version + versions,
         )
         self._put_stream(stream, new)
         self._look_soon(stream, old.partitions)
@@ -238,10 +276,13 @@ class Applier:
 
     def _stream_deleted(self, record: StreamDeleted, position: int, size: int) -> None:
         self._drop_open(record.cancelled)
-        self._delete(keys.name_key(self._stream(record.stream).name))
-        self._delete(keys.stream_key(record.stream))
-        self._put(keys.deleted_key(record.stream), b"")
-        self._ttls.pop(record.stream, None)
+        self._forget_stream(record.stream, keys.name_key(self._stream(record.stream).name))
+
+    def _forget_stream(self, stream: int, name_key: bytes) -> None:
+        self._delete(name_key)
+        self._delete(keys.stream_key(stream))
+        self._put(keys.deleted_key(stream), b"")
+        self._ttls.pop(stream, None)
 
     def _put_stream(self, stream: int, stored: StoredStream) -> None:
         self._put(keys.stream_key(stream), encode(stored))
@@ -258,7 +299,7 @@ class Applier:
         self._drop_open(record.cancelled)
         if record.fenced:
             self._drop_agent(record.fenced)
-        stored = StoredAgent(record.kind, record.stream, record.name, record.session)
+        stored = StoredAgent(record.kind, record.stream, record.name, record.session, record.rank)
         self._put(keys.agent_key(record.agent), encode(stored))
         holder = keys.holder_key(record.kind, record.stream, record.name)
         self._put(holder, record.agent.to_bytes(8, "big"))
@@ -361,13 +402,16 @@ class Applier:
         self._show(record.transactions)
         self._drop_open(record.empty)
         self._drop_open(record.dropped)
-        for stream, before_id in record.replaced:
+        self._step_over(record, record.now_ms)
+
+    def _step_over(self, step: StepCommitted | StoredPrepared, now_ms: int) -> None:
+        for stream, before_id in step.replaced:
             self._purge(stream, before_id)
-        key = keys.job_key(record.job)
-        if record.final:
+        key = keys.job_key(step.job)
+        if step.final:
             self._delete(key)
         else:
-            self._put(key, encode(StoredJob(record.step, record.now_ms)))
+            self._put(key, encode(StoredJob(step.step, now_ms)))
 
     # Operators.
 
@@ -383,6 +427,119 @@ class Applier:
 
     def _overruled(self, record: Overruled, position: int, size: int) -> None:
         self._drop_open(record.transactions)
+
+    # Groups that span shards.
+
+    def _opened_with(self, record: OpenedWith, position: int, size: int) -> None:
+        stored = StoredOpen(record.stream, record.partition, record.agent, record.lease_ms)
+        self._put(keys.open_key(record.transaction), encode(stored))
+        value = keys.PLACE_AND_COUNT.pack(position, size, record.count)
+        self._put(keys.batch_key(record.transaction, 0), value)
+        places = [Place(position, size)]
+        self._open[record.transaction] = _Open(
+            record.stream, record.partition, record.count, places
+        )
+        self._live.add(position, size)
+
+    def _prepared(self, record: Prepared, position: int, size: int) -> None:
+        stored = StoredPrepared(
+            record.group,
+            record.session,
+            record.lease_ms,
+            record.agents,
+            record.transactions,
+            record.empty,
+            record.positions,
+        )
+        self._put(_prepared_key(record.group), encode(stored))
+
+    def _step_prepared(self, record: StepPrepared, position: int, size: int) -> None:
+        stored = StoredPrepared(
+            record.group,
+            record.session,
+            record.lease_ms,
+            [],
+            record.transactions,
+            record.empty,
+            [],
+            record.job,
+            record.step,
+            record.dropped,
+            record.replaced,
+            record.final,
+        )
+        self._put(_prepared_key(record.group), encode(stored))
+
+    def _settled(self, record: Settled, position: int, size: int) -> None:
+        key = _prepared_key(record.group)
+        value = self._get(key)
+        assert value is not None, f"{record.group} is settled and was not prepared"
+        it = decode_prepared(value)
+        self._delete(key)
+        self._drop_open(it.empty)
+        if not record.committed:
+            self._drop_open(it.transactions)
+            return
+        self._show(it.transactions)
+        self._move(it.positions)
+        if it.job:
+            self._drop_open(it.dropped)
+            self._step_over(it, record.now_ms)
+
+    def _decided(self, record: Decided, position: int, size: int) -> None:
+        key = keys.decided_key(record.session, record.number)
+        self._put(key, encode(StoredDecided(True, record.others)))
+
+    def _refused(self, record: Refused, position: int, size: int) -> None:
+        """That it was refused is kept with its session."""
+        if record.others:
+            key = keys.decided_key(record.session, record.number)
+            self._put(key, encode(StoredDecided(False, record.others)))
+
+    def _to_tell(self, record: ToTell, position: int, size: int) -> None:
+        stored = StoredUntold(record.version, record.shards)
+        self._put(keys.untold_key(record.stream), encode(stored))
+
+    def _told(self, record: Told, position: int, size: int) -> None:
+        for session, number, shard in record.groups:
+            key = keys.decided_key(session, number)
+            if (value := self._get(key)) is None:
+                continue
+            decided = decode_decided(value)
+            left = [it for it in decided.others if it != shard]
+            self._put_or_delete(key, StoredDecided(decided.committed, left) if left else None)
+        for stream, version, shard in record.streams:
+            key = keys.untold_key(stream)
+            if (value := self._get(key)) is None:
+                continue
+            untold = decode_untold(value)
+            if untold.version == version:
+                left = [it for it in untold.shards if it != shard]
+                self._put_or_delete(key, StoredUntold(version, left) if left else None)
+
+    def _stream_copied(self, record: StreamCopied, position: int, size: int) -> None:
+        value = self._get(keys.stream_key(record.stream))
+        old = None if value is None else decode_stream(value)
+        new = StoredStream(
+            record.name,
+            record.partitions,
+            record.ttl_ms,
+            record.description,
+            record.schema,
+            max(record.purged_before, old.purged_before if old else 0),
+            record.version,
+        )
+        self._put(keys.copy_name_key(record.name), record.stream.to_bytes(8, "big"))
+        self._put_stream(record.stream, new)
+        if old is not None and (new.ttl_ms < old.ttl_ms or new.purged_before > old.purged_before):
+            self._look_soon(record.stream, old.partitions)
+
+    def _copy_dropped(self, record: CopyDropped, position: int, size: int) -> None:
+        self._drop_open(record.cancelled)
+        value = self._get(keys.stream_key(record.stream))
+        if value is not None:
+            self._forget_stream(record.stream, keys.copy_name_key(decode_stream(value).name))
+        self._put(keys.dropped_key(record.stream), record.now_ms.to_bytes(8, "big"))
 
     # Open transactions that end.
 
@@ -414,3 +571,13 @@ class Applier:
     def _delete(self, key: bytes) -> None:
         self._batch.delete(key)
         self._changed[key] = None
+
+    def _put_or_delete(self, key: bytes, stored: msgspec.Struct | None) -> None:
+        if stored is None:
+            self._delete(key)
+        else:
+            self._put(key, encode(stored))
+
+
+def _prepared_key(group: Group) -> bytes:
+    return keys.prepared_key(group.shard, group.session, group.number)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.records import Filled, InstantMade, ItemsSent, Moved, decode_record
+from ..core.records import WITH_ITEMS, Moved, decode_record
 from ..errors import Corrupt, Error, NotFound
 from ..index import Index, Store, keys
 from ..items import check
@@ -222,7 +222,7 @@ class _Shard:
         if position_of(ledger_id, offset) >= self._applied:
             self._report.records_to_replay += 1
         record, _ = decode_record(data)
-        if not isinstance(record, Filled | InstantMade | ItemsSent | Moved):
+        if not isinstance(record, WITH_ITEMS):
             return
         try:
             items = check(batch_of(data))
