@@ -144,7 +144,7 @@ def test_who_is_refused_again_and_again_waits_longer_each_time(bench: Bench) -> 
         if "Subscribe" not in bench.script.names:
             target: Any = waiting.target
             pauses.append(target.timeout_s)
-            bench.rules._inflow.begins_at = 0.0
+            bench.rules._inflows[0].begins_at = 0.0
             waiting.go_on()
         bench.again()
     assert 0.0 < pauses[0] <= 0.05

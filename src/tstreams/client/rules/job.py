@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -138,7 +138,7 @@ class Job:
         return self._link.shards.ring_of(stream, info.partitions)
 
     def _commit_over(
-        self, home: Session, others: dict[int, Session], fields: dict[int, tuple[object, ...]]
+        self, home: Session, others: dict[int, Session], fields: Mapping[int, tuple[object, ...]]
     ) -> Steps[None]:
         group = home.name_group()
         lease_ms = spanning.patience_ms(self._link)
