@@ -246,11 +246,11 @@ class Rules:
         return self._told_to_others(purged, stream, stream.version + 1)
 
     def _told_to_others(self, record: AnyRecord, stream: StreamState, version: int) -> Decision:
-        """A change, and that the other shards of the stream have to be told, if there are any."""
+        """A change, and before it that the other shards of the stream have to be told, if there are any."""
         others = shards_of(stream.name, stream.partitions, self._state.shards)[1:]
         if not others:
             return record
-        return record, ToTell(record.session, 0, stream.id, version, others)
+        return ToTell(record.session, 0, stream.id, version, others), record
 
     def _home_stream(self, name: str) -> StreamState:
         self._state.check_home(name)

@@ -284,8 +284,9 @@ class Shard:
             self._touched[message.session] = core.state.sessions[message.session]
             for record, batch in zip_longest(records, batches):
                 self._add(record, batch)
-            if self.errands is not None and type(records[-1]) is ToTell:
-                return self._answer(Held(request, self.errands, records[-1].stream), reply)
+            first = records[0]
+            if type(first) is ToTell and self.errands is not None:
+                return self._answer(Held(request, self.errands, first.stream), reply)
         return self._answer(request, reply)
 
     def _park(
