@@ -89,6 +89,9 @@ KIN_RETRY_S_MIN = 0.05
 KIN_RETRY_S_MAX = 2.0
 """The longest pause before another shard is asked or told again: as long as that a decision may come late."""
 
+ERRANDS_MAX = 1000
+"""Groups that one shard asks about at the same time. The others wait for their turn."""
+
 TELL_MAX = 1000
 """Decisions and changes that one shard tells another before it writes down that they are known."""
 

@@ -281,7 +281,7 @@ class Refused(Record, frozen=True, tag=25):
 
 
 class ToTell(Record, frozen=True, tag=26):
-    """A stream was changed, and these shards have to be told. `version` 0: it was deleted."""
+    """A stream is changed by the record behind this one, and these shards have to be told. `version` 0: it is deleted."""
 
     stream: int
     version: int

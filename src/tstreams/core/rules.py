@@ -51,7 +51,7 @@ from ..protocol import (
     SendItems,
     StreamInfo,
 )
-from ..sharding import giver_of, home_of, shards_of
+from ..sharding import giver_of, shards_of
 from .facts import (
     PRODUCER,
     READER,
@@ -194,7 +194,7 @@ class Rules:
         check_stream_ttl(request.ttl_ms / 1000)
         check_description(request.description)
         _check_schema(request.schema)
-        self._check_home(name)
+        self._state.check_home(name)
         if self._state.find_stream(name) is not None:
             raise AlreadyExists(f"there is a stream {name!r} already")
         return StreamCreated(
@@ -246,22 +246,15 @@ class Rules:
         return self._told_to_others(purged, stream, stream.version + 1)
 
     def _told_to_others(self, record: AnyRecord, stream: StreamState, version: int) -> Decision:
-        """A change, and that the other shards of the stream have to be told, if there are any."""
+        """A change, and before it that the other shards of the stream have to be told, if there are any."""
         others = shards_of(stream.name, stream.partitions, self._state.shards)[1:]
         if not others:
             return record
-        return record, ToTell(record.session, 0, stream.id, version, others)
+        return ToTell(record.session, 0, stream.id, version, others), record
 
     def _home_stream(self, name: str) -> StreamState:
-        self._check_home(name)
+        self._state.check_home(name)
         return self._state.stream_named(name)
-
-    def _check_home(self, name: str) -> None:
-        if not self._state.is_home_of(name):
-            home = home_of(name, self._state.shards)
-            raise BadRequest(
-                f"stream {name!r:.80} is at home in shard {home}, not in {self._state.number}"
-            )
 
     # Agents.
 

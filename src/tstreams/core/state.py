@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TypeVar
 
-from ..errors import Error, NotFound
+from ..errors import BadRequest, Error, NotFound
 from ..limits import (
     DELETED_KEPT_MAX,
     DELETED_KEPT_MS,
@@ -82,6 +82,8 @@ class State:
         self._leases: list[tuple[int, int]] = []
         self.groups = Groups()
         self.groups.decided.update(facts.decided())
+        self.heard = 0
+        """Counts what was heard from other shards: something may go on that had to wait for it."""
         self.untold: dict[int, Untold] = dict(facts.untold())
         """Streams of this shard of which others have something to be told."""
         self.deleted: OrderedDict[int, int] = OrderedDict(facts.dropped_copies())
@@ -125,6 +127,14 @@ class State:
         """Whether streams of this name are defined here."""
         return self.shards == 1 or home_of(name, self.shards) == self.number
 
+    def check_home(self, name: str) -> None:
+        """Refuse a stream that is not defined here."""
+        if not self.is_home_of(name):
+            home = home_of(name, self.shards)
+            raise BadRequest(
+                f"stream {name!r:.80} is at home in shard {home}, not in {self.number}"
+            )
+
     def stream(self, stream_id: int) -> StreamState:
         """A stream by its number; `NotFound` if it has been deleted."""
         stream = self._streams.get(stream_id)
@@ -157,6 +167,7 @@ class State:
             self.forget_stream(stream)
         self.deleted[stream_id] = now_ms
         self.deleted.move_to_end(stream_id)
+        self.heard += 1
 
     def forget_deleted(self, now_ms: int) -> None:
         """Nothing that was under way is under way for so long."""
@@ -339,6 +350,7 @@ class State:
 
     def settle(self, group: Group) -> PreparedGroup:
         """A group waits no more. What it held has still to be released, or given back."""
+        self.heard += 1
         return self.groups.remove(group)
 
     def give_back(self, transaction_id: int, now_ms: int) -> None:
@@ -347,6 +359,11 @@ class State:
         transaction.group = None
         self._extend(transaction, now_ms)
         heapq.heappush(self._leases, (transaction.expires_at_ms, transaction_id))
+
+    def head_group(self, stream_id: int, partition: int, to_id: int) -> Group | None:
+        """The group that readers of a partition have to wait for, if it is one that holds them back up to this id."""
+        frontier = self.frontier(stream_id, partition)
+        return None if frontier is None or frontier > to_id else self.open[frontier].group
 
     def groups_of(self, transactions: Iterable[int]) -> list[Group]:
         """The groups that have any of these open transactions."""

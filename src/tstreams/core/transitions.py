@@ -317,6 +317,7 @@ class Transitions:
             stream.purged_before = max(stream.purged_before, known.purged_before)
         self._state.remember_stream(stream)
         self._state.ttl_changed(stream)
+        self._state.heard += 1
 
     def _copy_dropped(self, now_ms: int, record: CopyDropped) -> None:
         self._release(record.cancelled, Cancelled)
