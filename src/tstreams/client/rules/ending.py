@@ -47,6 +47,7 @@ def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> Non
         refused(others, error, sent=True)
     else:
         for draft in others:
+            draft.torn = True
             draft.close(TransactionState.CANCELLED)
 
 

@@ -52,9 +52,9 @@ class Part:
         self._working: set[int] = set()
 
     @property
-    def weight(self) -> int:
-        """How much happens here."""
-        return len(self.drafts) + len(self.fresh) + len(self.moved)
+    def weight(self) -> tuple[int, int]:
+        """How much happens here. Transactions count first: those of the shard that decides outlive a refusal."""
+        return len(self.drafts) + len(self.fresh), len(self.moved)
 
     def involve(self, seat: Seat) -> None:
         """An agent has something to do here."""

@@ -16,7 +16,6 @@ from ...errors import Error, Unavailable
 from ...limits import LEASE_MS_MAX, LEASE_MS_MIN
 from ...model import TransactionState
 from ...protocol import Group, Settle
-from .draft import Draft
 from .ending import named, refused
 from .link import Link
 from .parts import Part
@@ -80,15 +79,11 @@ def _give_up(group: Group, part: Part, ticket: Ticket | None) -> None:
     else:
         settle(part.session.link, group, part.session)
         for draft in part.drafts:
+            draft.torn = True
             if ticket.ended and ticket.error is None:
                 draft.close(TransactionState.CANCELLED)
-            else:
-                _drop(draft)
-
-
-def _drop(draft: Draft) -> None:
-    """It may have been prepared, and end with that, or not: then somebody has to cancel it."""
-    draft.producer.abandon(draft)
+            else:  # it may have been prepared, and end with that, or not: then somebody has to cancel it
+                draft.producer.abandon(draft)
 
 
 def _decided(group: Group, others: list[Session], ticket: Ticket) -> None:
