@@ -25,6 +25,10 @@ Connect = Callable[..., Client]
 BLOCKING_ONLY = pytest.mark.parametrize("face", ["sync"], indirect=True)
 """For what only the blocking face has: threads that may not wait, futures that cannot be cancelled."""
 
+ONE_SHARD = pytest.mark.one_shard
+"""For what is different with several shards: if a checkpoint that spans them is refused, what the others had prepared
+is dropped."""
+
 _names = itertools.count()
 
 SHARDS = 3
@@ -53,6 +57,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         servers = ["tcp", "inproc"]
     if metafunc.definition.get_closest_marker("over_tcp"):
         servers = [it for it in servers if it != "inproc"]
+    if metafunc.definition.get_closest_marker("one_shard"):
+        servers = [it for it in servers if it != "shards"] or ["tcp"]
     metafunc.parametrize("node", servers, indirect=True)
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from moebius import process
 
@@ -15,6 +16,7 @@ from ...errors import Error, InvalidState, Unavailable
 from ...limits import CLIENT_CLOSE_TIMEOUT_S
 from ...model import Stream, check_name
 from ...protocol import AgentOpened, CloseAgent, Done, OpenAgent
+from .failures import is_session_end
 from .link import Link
 from .partitioning import chosen_partitions
 from .session import Session
@@ -140,20 +142,20 @@ def open_agent(
         chosen_partitions((yield from get_stream(link, stream)), partitions)
     else:
         check_name(stream)
-    session = yield from link.session(link.shards.home_of(stream))
-    ticket = session.start(OpenAgent, kind, stream, name)
-    try:
-        opened = yield from answer(ticket, AgentOpened)
-    except BaseException:
-        ticket.add_callback(partial(_dismiss_orphan, session))
-        raise
-    home = Seat(session, opened.agent)
+    home, opened = yield from _open_at_home(link, kind, stream, name)
     try:
         others = yield from _sit_down(link, kind, name, opened, partitions)
     except BaseException:
-        _dismiss(session, opened.agent)
+        _dismiss(home.session, home.number)
         raise
     return Agent(link, kind, name, opened, [home, *others])
+
+
+def _open_at_home(link: Link, kind: str, stream: str, name: str) -> Steps[tuple[Seat, AgentOpened]]:
+    shards = [link.shards.home_of(stream)]
+    ((session, ticket),) = (yield from _ask_all(link, shards, (kind, stream, name))).items()
+    opened = ticket.reply(AgentOpened)
+    return Seat(session, opened.agent), opened
 
 
 def _sit_down(
@@ -166,22 +168,40 @@ def _sit_down(
         return []
     chosen = chosen_partitions(stream_of(info), partitions)
     wanted = {ring[partition % len(ring)] for partition in chosen} - {ring[0]}
-    sessions = yield from link.sessions_in(sorted(wanted))
     link.titles[opened.agent] = _title(kind, name, info.name)  # they know it by this number
-    asked: list[tuple[Session, Ticket]] = []
+    fields = (kind, info.name, name, opened.agent, info.id, info.version)
     try:
-        for session in sessions.values():
-            fields = (kind, info.name, name, opened.agent, info.id, info.version)
-            asked.append((session, session.start(OpenAgent, *fields)))
-        for _, ticket in asked:
-            if not ticket.ended:
-                yield ticket
-        if failure := _worst(ticket.error for _, ticket in asked):
-            raise failure
-        return [Seat(session, ticket.reply(AgentOpened).agent) for session, ticket in asked]
+        asked = yield from _ask_all(link, sorted(wanted), fields)
     except BaseException:
         link.titles.pop(opened.agent, None)
-        for session, ticket in asked:
+        raise
+    return [Seat(session, ticket.reply(AgentOpened).agent) for session, ticket in asked.items()]
+
+
+def _ask_all(
+    link: Link, shards: Sequence[int], fields: tuple[Any, ...]
+) -> Steps[dict[Session, Ticket]]:
+    """Open an agent in these shards, or in none. Where the session turns out to have ended, in a new one."""
+    asked: dict[Session, Ticket] = {}
+    try:
+        missing = list(shards)
+        for is_last in (False, True):
+            for session in (yield from link.sessions_in(missing)).values():
+                asked[session] = session.start(OpenAgent, *fields)
+            for ticket in asked.values():
+                if not ticket.ended:
+                    yield ticket
+            ended = [it for it, ticket in asked.items() if is_session_end(ticket.error)]
+            if not ended or is_last:
+                break
+            missing = [session.shard for session in ended]
+            for session in ended:
+                del asked[session]
+        if failure := _worst(ticket.error for ticket in asked.values()):
+            raise failure
+        return asked
+    except BaseException:
+        for session, ticket in asked.items():
             ticket.add_callback(partial(_dismiss_orphan, session))
         raise
 
