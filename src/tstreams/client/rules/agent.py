@@ -116,6 +116,7 @@ class Agent:
         """Give the name back without waiting: nobody will use it."""
         self.closed = True
         for seat in self.seats:
+            self.link.titles.pop(seat.number, None)
             _dismiss(seat.session, seat.number)
 
 

@@ -22,13 +22,29 @@ from .turns import Hold, Turns
 def prepare(drafts: Sequence[Draft]) -> Steps[None]:
     """Before a checkpoint of sealed transactions: send what was gathered. If it is little it is only made
     ready, and comes along with the commit: one round trip, and one sync, for all of it."""
+    at: Draft | None = None
     try:
-        for number, draft in enumerate(drafts):
-            yield from draft.finish(may_bring=number < COMMIT_BROUGHT_MAX)
+        for number, at in enumerate(drafts):
+            yield from at.finish(may_bring=number < COMMIT_BROUGHT_MAX)
+        at = None
         yield from _take_room(drafts)
     except BaseException as error:
-        refused(drafts, error)
+        if (failure := _stop(drafts, error, at)) is not error:
+            raise failure from error
         raise
+
+
+def _stop(drafts: Sequence[Draft], error: BaseException, at: Draft | None) -> BaseException:
+    """A checkpoint failed before it was sent, at one of its transactions; the error to be told of."""
+    if at is None or not isinstance(error, Error):
+        refused(drafts, error)
+        return error
+    shard = at.seat.shard
+    if all(draft.seat.shard == shard for draft in drafts):
+        refused(drafts, error)
+        return error
+    refused(drafts, error, shard)
+    return named(error, [at])
 
 
 def _take_room(drafts: Sequence[Draft]) -> Steps[None]:
@@ -65,17 +81,20 @@ def send(
     interrupted in here leaves the transactions open; if they are in several shards, some may be cancelled.
     """
     hold = Hold()
+    at: Draft | None = None
     try:
         try:
             for turn in turns:
                 yield from hold.enter(turn)
-            for draft in drafts:
-                yield from draft.settle()
+            for at in drafts:
+                yield from at.settle()
+            at = None
             parts = split(agents, drafts, moved)
             if len(parts) == 1:
                 return parts[0].commit()
         except BaseException as error:
-            refused(drafts, error)
+            if (failure := _stop(drafts, error, at)) is not error:
+                raise failure from error
             raise
         return (yield from spanning.send(parts))
     finally:

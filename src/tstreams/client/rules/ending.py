@@ -11,9 +11,9 @@ from .failures import is_session_end, transaction_in
 
 
 def refused(
-    drafts: Sequence[Draft], error: BaseException, sent: bool = False, spans: bool = False
+    drafts: Sequence[Draft], error: BaseException, shard: int | None = None, sent: bool = False
 ) -> None:
-    """A checkpoint of transactions of one shard failed. `spans`: there was more to it, in other shards."""
+    """A checkpoint of transactions failed. `shard`: where, if there are several: ids are unique in one only."""
     if not isinstance(error, Error) or isinstance(error, Unavailable):
         for draft in drafts:
             draft.doubt() if sent else draft.unseal()
@@ -23,18 +23,19 @@ def refused(
             draft.close(TransactionState.INVALID)
     elif isinstance(error, Fenced | NotFound):
         for draft in drafts:
-            if _has_ended(draft, error):
+            if _has_ended(draft, error, shard):
                 draft.close(TransactionState.CANCELLED)
             else:
                 draft.unseal()
     else:
-        guilty = drafts[0].id if len(drafts) == 1 and not spans else transaction_in(error)
+        is_only = len(drafts) == 1 and shard is None
         for draft in drafts:
             draft.unseal()
-            if draft.id == guilty and isinstance(error, Expired):
-                draft.close(TransactionState.INVALID)
-            elif draft.id == guilty and isinstance(error, InvalidState):
-                draft.vanished()
+            if is_only or _is_about(error, draft, shard):
+                if isinstance(error, Expired):
+                    draft.close(TransactionState.INVALID)
+                elif isinstance(error, InvalidState):
+                    draft.vanished()
 
 
 def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> None:
@@ -42,7 +43,7 @@ def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> Non
     cancelled there."""
     here = [it for it in drafts if it.seat.shard == shard]
     others = [it for it in drafts if it.seat.shard != shard]
-    refused(here, error, sent=True, spans=bool(others))
+    refused(here, error, shard if others else None, sent=True)
     if not isinstance(error, Error) or isinstance(error, Unavailable):
         refused(others, error, sent=True)
     else:
@@ -54,14 +55,19 @@ def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> Non
 def named(error: Error, drafts: Sequence[Draft]) -> Error:
     """An error of the shard of these transactions, with the producer of the one that it is about: ids are
     unique in a shard only, so nobody could find that out later."""
-    guilty = transaction_in(error)
     for draft in drafts:
         title = draft.producer.agent.title
-        if draft.id == guilty and not error.message.startswith(title):
+        if _is_about(error, draft) and not error.message.startswith(title):
             return type(error)(f"{title}: {error.message}")
     return error
 
 
-def _has_ended(draft: Draft, error: Error) -> bool:
+def _has_ended(draft: Draft, error: Error, shard: int | None) -> bool:
     """Whether a transaction ended when its producer lost its name or its stream."""
-    return error.message.startswith(draft.producer.agent.title) or draft.id == transaction_in(error)
+    title = draft.producer.agent.title
+    return error.message.startswith(title) or _is_about(error, draft, shard)
+
+
+def _is_about(error: Error, draft: Draft, shard: int | None = None) -> bool:
+    """Whether an error, of this shard if one is given, names a transaction."""
+    return draft.id == transaction_in(error) and shard in (None, draft.seat.shard)

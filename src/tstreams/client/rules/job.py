@@ -166,11 +166,9 @@ class Job:
     def _sweep(self, step: int, shards: list[int]) -> Steps[None]:
         """Drop what attempts that did not count have staged in shards that had no part in the commit. Nobody
         waits for that: it would end by itself."""
-        if shards:
-            sessions = yield from self._link.sessions_in(shards)
-            for session in sessions.values():
-                with suppress(Error):
-                    session.start(CancelStep, self.name, step)
+        with suppress(Error):
+            for session in (yield from self._link.sessions_in(shards)).values():
+                session.start(CancelStep, self.name, step)
 
     def cancel(self, step: int) -> Steps[None]:
         """Drop what was staged for a step, unless it was committed."""

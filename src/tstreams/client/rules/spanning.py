@@ -75,7 +75,7 @@ def _give_up(group: Group, part: Part, ticket: Ticket | None) -> None:
     if ticket is None:  # it was not asked, or was to decide
         part.drop()
     elif ticket.ended and ticket.error is not None and not isinstance(ticket.error, Unavailable):
-        refused(part.drafts, ticket.error, spans=True)
+        refused(part.drafts, ticket.error, part.shard)
     else:
         settle(part.session.link, group, part.session)
         for draft in part.drafts:
