@@ -365,11 +365,29 @@ def test_an_agent_is_there_when_all_shards_have_answered() -> None:
         assert not making.ended
         it.answer(AgentOpened(60 + number, StreamInfo(7, "out", 3, 1000, "", None, 0, 4)))
         making.go_on()
+    assert not making.ended, "somebody may have taken the name at home, and be gone again"
+    check = script.take("Commit")
+    assert (check.shard, check.message.agents) == (str(shards_of("out", 3, SHARDS)[0]), [50])
+    check.answer(Done())
+    making.go_on()
     agent: Agent = making.result
     assert [seat.number for seat in agent.seats] == [50, 60, 61]
     assert [str(agent.seat_of(it).shard) for it in range(6)] == [
         str(it) for it in shards_of("out", 3, SHARDS) * 2
     ]
+
+
+def test_an_agent_that_lost_its_home_meanwhile_is_given_back_everywhere() -> None:
+    script = Script()
+    making = opening(script, link_to(script, SHARDS))
+    for number, it in enumerate(others(script)):
+        it.answer(AgentOpened(60 + number, StreamInfo(7, "out", 3, 1000, "", None, 0, 4)))
+        making.go_on()
+    fail(script.take("Commit"), Fenced, "agent 50 does not hold its name any more")
+    making.go_on()
+    assert isinstance(making.error, Fenced)
+    assert str(making.error).startswith("producer 'p1' of stream 'out' does not hold")
+    assert {it.message.agent for it in script.asked if it.name == "CloseAgent"} == {50, 60, 61}
 
 
 @pytest.mark.parametrize(

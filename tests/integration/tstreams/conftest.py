@@ -26,8 +26,8 @@ BLOCKING_ONLY = pytest.mark.parametrize("face", ["sync"], indirect=True)
 """For what only the blocking face has: threads that may not wait, futures that cannot be cancelled."""
 
 ONE_SHARD = pytest.mark.one_shard
-"""For what is different with several shards: if a checkpoint that spans them is refused, what the others had prepared
-is dropped."""
+"""For what is different with several shards: loops commit each shard on its own, and if a checkpoint that spans shards is
+refused, what the others had prepared is dropped."""
 
 _names = itertools.count()
 

@@ -344,8 +344,10 @@ def test_a_refused_group_takes_its_readers_back(ts: Client, connect: Connect) ->
     producers = [ts.producer(sink, "p1") for sink in sinks]
     doomed = ts.consumer(other, "doomed")
     group = ts.checkpoint_group()
-    for agent in (consumer, *producers, doomed):
-        group.add(agent)
+    for producer in producers:
+        group.add(producer)
+    for reader in (consumer, doomed):
+        group.add(reader)
     read = consumer.get(0, timeout=10)
     assert read is not None
     for producer in producers:

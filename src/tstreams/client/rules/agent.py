@@ -15,7 +15,7 @@ from moebius import process
 from ...errors import Error, InvalidState, Unavailable
 from ...limits import CLIENT_CLOSE_TIMEOUT_S
 from ...model import Stream, check_name
-from ...protocol import AgentOpened, CloseAgent, Done, OpenAgent
+from ...protocol import AgentOpened, CloseAgent, Commit, Done, OpenAgent
 from .failures import is_session_end
 from .link import Link
 from .partitioning import chosen_partitions
@@ -134,7 +134,8 @@ def open_agent(
     """Take a name; an older agent of that name is fenced. Without a name it gets one of its own.
 
     It is taken at the home of the stream, which says how the agent ranks among those of its name, and then in the
-    other shards of its partitions. If one of those refuses, it is given back everywhere.
+    other shards of its partitions. If one of those refuses, it is given back everywhere. In the end the home is
+    asked again: a newer agent may have come meanwhile, and gone, and left nobody in the other shards who refuses.
     """
     if name is None:
         name = f"{kind}-{uuid.uuid4().hex}"
@@ -149,7 +150,14 @@ def open_agent(
     except BaseException:
         _dismiss(home.session, home.number)
         raise
-    return Agent(link, kind, name, opened, [home, *others])
+    agent = Agent(link, kind, name, opened, [home, *others])
+    if others:
+        try:
+            yield from answer(home.session.start(Commit, [home.number], []), Done)
+        except BaseException:
+            agent.abandon()
+            raise
+    return agent
 
 
 def _open_at_home(link: Link, kind: str, stream: str, name: str) -> Steps[tuple[Seat, AgentOpened]]:
