@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from tests.simulation.database import SimulatedDatabase, SimulatedStore
@@ -280,7 +281,7 @@ class World:
             message = Prepare(
                 sessions[shard], 1, 0, group, LEASE_MS, [agent], [], [], [_brought(agent, shard)]
             )
-            self.send(shard, message, lambda reply, s=shard: self._prepared(attempt, s, reply), [1])
+            self.send(shard, message, partial(self._prepared, attempt, shard), [1])
 
     def _prepared(self, attempt: Attempt, shard: int, reply: Reply) -> None:
         if attempt.dead or attempt.outcome is not None or shard not in attempt.waiting:
@@ -304,7 +305,7 @@ class World:
                 attempt.participants,
                 1,
             )
-            self.send(decider, message, lambda reply: self._answered(attempt, reply), [1])
+            self.send(decider, message, partial(self._answered, attempt), [1])
 
     def _answered(self, attempt: Attempt, reply: Reply) -> None:
         if attempt.dead or attempt.outcome is not None:
@@ -332,13 +333,13 @@ class World:
             self.send(
                 group.shard,
                 AskDecision(group, reason),
-                lambda reply, g=group: self._heard(it, g, reply),
+                partial(self._heard, it, group),
             )
         for (session, number), decided in state.groups.decided.items():
             settle = Settle(0, Group(it.number, session, number), decided.committed)
             for other in sorted(decided.others):
-                told = ([(session, number, other)], [])
-                self.send(other, settle, lambda reply, t=told: self._told(it, t, reply))
+                told: Any = ([(session, number, other)], [])
+                self.send(other, settle, partial(self._told, it, told))
         for stream, untold in state.untold.items():
             info = None
             if untold.version:
@@ -346,7 +347,7 @@ class World:
             for other in sorted(untold.shards):
                 told = ([], [(stream, untold.version, other)])
                 tell = TellStream(stream, info)
-                self.send(other, tell, lambda reply, t=told: self._told(it, t, reply))
+                self.send(other, tell, partial(self._told, it, told))
 
     def _heard(self, it: SimulatedShard, group: Group, reply: Reply) -> None:
         if not isinstance(reply, Error):

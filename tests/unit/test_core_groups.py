@@ -370,11 +370,13 @@ def test_a_step_happens_as_a_whole(cluster: Cluster) -> None:
     assert isinstance(prepared, StepPrepared)
     assert (prepared.transactions, prepared.dropped) == ([mine], [left_over])
     assert prepared.replaced == [(cluster.info.id, mine)]
+    assert first.shard.state.groups.replacing == {cluster.info.id: [group]}
     cluster.home.ask(CommitStep, STEP_JOB, 0, [], [], False, [FIRST], group.number)
     cluster.settle(FIRST, group, True)
     assert ended(first) == {mine: InvalidState, left_over: Cancelled}
     assert first.shard.state.last_step(STEP_JOB) == 0
     assert first.shard.state.stream_named("clicks").purged_before == mine
+    assert not first.shard.state.groups.replacing
     with pytest.raises(InvalidState, match="is over"):
         staged(cluster, agents)
 

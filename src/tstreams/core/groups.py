@@ -15,7 +15,7 @@ Position = tuple[int, str, int]
 class Groups:
     """Both sides of the groups of a shard.
 
-    Invariants: `positions` and the members have exactly what the groups in `prepared` hold. A group is in `_leases`
+    Invariants: `positions`, `replacing` and the members have exactly what the groups in `prepared` hold. A group is in `_leases`
     as long as nobody was told to ask for its decision.
     """
 
@@ -23,6 +23,8 @@ class Groups:
         self.prepared: dict[Group, PreparedGroup] = {}
         self.positions: dict[Position, Group] = {}
         """Positions that the groups would move."""
+        self.replacing: dict[int, list[Group]] = {}
+        """Streams of which groups would drop what they held before."""
         self.decided: dict[tuple[int, int], DecidedGroup] = {}
         """What was decided here and is not known to all, by session and number."""
         self.due: dict[Group, str] = {}
@@ -36,6 +38,8 @@ class Groups:
         self.prepared[it.group] = it
         for stream, reader, partition, _ in it.positions:
             self.positions[stream, reader, partition] = it.group
+        for stream, _ in it.replaced:
+            self.replacing.setdefault(stream, []).append(it.group)
         for agent in it.agents:
             self._of_agent.setdefault(agent, []).append(it.group)
         it.expires_at_ms = now_ms + it.lease_ms
@@ -47,11 +51,10 @@ class Groups:
         it = self.prepared.pop(group)
         for stream, reader, partition, _ in it.positions:
             self.positions.pop((stream, reader, partition), None)
+        for stream, _ in it.replaced:
+            _discard(self.replacing, stream, group)
         for agent in it.agents:
-            mine = self._of_agent[agent]
-            mine.remove(group)
-            if not mine:
-                del self._of_agent[agent]
+            _discard(self._of_agent, agent, group)
         self.due.pop(group, None)
         return it
 
@@ -98,3 +101,10 @@ class Groups:
             self._leases.append((it.expires_at_ms, count, it.group))
         self._count = len(self._leases)
         heapq.heapify(self._leases)
+
+
+def _discard(table: dict[int, list[Group]], key: int, group: Group) -> None:
+    groups = table[key]
+    groups.remove(group)
+    if not groups:
+        del table[key]

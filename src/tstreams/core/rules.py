@@ -87,7 +87,8 @@ Decision: TypeAlias = AnyRecord | tuple[AnyRecord, ...]
 
 class Rules:
     """Decides on requests: `by_type` has what to call for each kind of them, with the time and the number of
-    items that came along. It gives the record, or raises the typed error; `Waits` of what is heard from other shards.
+    items that came along. It gives the record, or raises the typed error; `InDoubt` or `CopyNeeded` (`waits.py`) if
+    another shard has to be heard first.
     `bringing` has the same for those that may bring several batches. Nothing here changes the state."""
 
     def __init__(self, state: State) -> None:

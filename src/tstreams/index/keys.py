@@ -36,6 +36,7 @@ partition that is written to costs one small key per slot."""
 
 POSITION = b"P"
 STREAM_IDS = b"N"
+COPY_IDS = b"K"
 
 _number = struct.Struct(">cQ").pack
 _transaction = struct.Struct(">cQHQ")

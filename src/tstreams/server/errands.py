@@ -103,6 +103,10 @@ class Errands:
             task.cancel()
         self._groups_known.clear()
         self._streams_known.clear()
+        self.let_all_out()
+
+    def let_all_out(self) -> None:
+        """Nobody waits any longer for others to know."""
         for answers in list(self._held.values()):
             for let_out in list(answers):
                 let_out()
@@ -178,7 +182,7 @@ class Errands:
         return self._shard.failed is None and group in self._shard.core.state.groups.prepared
 
     def _settle(self, group: Group, committed: bool) -> Awaitable[object]:
-        return self._shard.ask_self(Settle(0, group, committed))
+        return self._shard.kinship.hear(Settle(0, group, committed))
 
     async def _until_done(self, do: Callable[[], Awaitable[object]]) -> None:
         """Do something in this shard, which may have no room on its disk for a while."""
@@ -204,7 +208,7 @@ class Errands:
             except Unavailable as error:
                 log.debug("shard %d does not answer: %s", waits.home, error)
             except Error as error:
-                self._shard.refuse_copy(waits, error)
+                self._shard.kinship.refuse_copy(waits, error)
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, KIN_RETRY_S_MAX)
@@ -214,7 +218,7 @@ class Errands:
         assert isinstance(reply, StreamInfo)
         if reply.version < waits.version:
             raise Unavailable(f"shard {waits.home} knows no version {waits.version} of it yet")
-        await self._shard.ask_self(TellStream(reply.id, reply))
+        await self._shard.kinship.hear(TellStream(reply.id, reply))
 
     # Telling.
 
@@ -311,7 +315,7 @@ class Errands:
             self._write.cancel()
             self._write = None
         groups, streams = sorted(self._groups_known), sorted(self._streams_known)
-        if (groups or streams) and self._shard.told(groups, streams):
+        if (groups or streams) and self._shard.kinship.told(groups, streams):
             self._groups_known.clear()
             self._streams_known.clear()
 

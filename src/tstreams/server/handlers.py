@@ -142,7 +142,7 @@ class Handlers:
             if not message.session or message.committed:
                 text = "a client can only give a checkpoint up that it has prepared in a session"
                 raise wire_error(BadRequest(text))
-            return shard.settle(request, message)
+            return shard.kinship.settle(request, message)
 
         return handle
 
@@ -194,7 +194,7 @@ class Handlers:
         return handle if shard.shards == 1 else handle_copy
 
     def _get_stream(self, request: Request, message: GetStream) -> bytes:
-        return self._shard.stream_info(message)
+        return self._shard.kinship.stream_info(message)
 
     def _list_streams(self, request: Request, message: ListStreams) -> bytes:
         limit = message.limit

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from moebius import Error as WireError
 
 from ..errors import Error, Unavailable
 from ..protocol import AnyReply, AskDecision, GetStream, Settle, TellStream, decode_reply
+
+if TYPE_CHECKING:
+    from .shard import Shard
 
 KinMessage: TypeAlias = GetStream | TellStream | Settle | AskDecision
 """What shards say to each other."""
@@ -62,17 +65,10 @@ class Caller:
         return await self._future
 
 
-class Asked(Protocol):
-    """A shard that can be asked by others."""
-
-    def from_kin(self, caller: Caller, message: KinMessage) -> None:
-        """Answer the caller, now or later."""
-
-
 class LocalKin:
     """Shards of the same process: messages are handed over, not sent."""
 
-    def __init__(self, shards: Mapping[int, Asked]) -> None:
+    def __init__(self, shards: Mapping[int, Shard]) -> None:
         self._shards = shards
 
     async def ask(self, shard: int, message: KinMessage) -> AnyReply:
@@ -81,5 +77,5 @@ class LocalKin:
         if asked is None:
             raise Unavailable(f"shard {shard} is not there")
         caller = Caller()
-        asked.from_kin(caller, message)
+        asked.kinship.from_kin(caller, message)
         return await caller.wait()

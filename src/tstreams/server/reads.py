@@ -32,6 +32,7 @@ class Reads:
     def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
         """Answer, or wait for something to answer with."""
         _check_wants(fetch.wants)
+        self._visible.check_replaced(fetch.stream)
         found = self._collect(now_ms, fetch, fetch.wants)
         if found or not fetch.wait_ms or not fetch.wants:
             if not found:

@@ -10,43 +10,36 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
 from typing import Any
 
 from moebius import LATER, Request
-from moebius.errors import Error as WireError
 
 from ..core.facts import Session, StreamState
 from ..core.records import AnyRecord, InstantMade, ToTell, decode_record, encode_record
-from ..core.rules import info_of
 from ..core.shard import Shard as Core
-from ..core.waits import CopyNeeded
-from ..errors import BadRequest, Error, Expired, Unavailable
+from ..errors import Error, Expired, Unavailable
 from ..index import Index, IndexFailed
 from ..items import Buffer
 from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES, LocalLog
 from ..ledger.port import DiskFull, LogFailed, Record
-from ..limits import DOUBT_WAIT_S, KIB, MIB, PAYLOAD_CACHE_BYTES
+from ..limits import KIB, MIB, PAYLOAD_CACHE_BYTES
 from ..protocol import (
     AnyReply,
-    AskDecision,
     Change,
     CreateStream,
     Done,
-    GetStream,
     KeepAlive,
     OpenTransaction,
-    Settle,
-    TellStream,
     Want,
     encode,
 )
-from ..sharding import giver_of
 from .errands import Errands
-from .kin import Caller, KinMessage
+from .kin import Caller
+from .kinship import Held, Kinship
 from .metrics import Metrics
 from .parking import WAITS, Parking, Waits
 from .payloads import Payloads
@@ -147,6 +140,7 @@ class Shard:
         self.errands: Errands | None = None
         """What it asks and tells the other shards, if there are any."""
         self.parking = Parking(lambda: self.core, self._need)
+        self.kinship = Kinship(self)
         self._open()
 
     # Opening, and recovery.
@@ -331,79 +325,29 @@ class Shard:
 
     # Between shards.
 
-    def settle(self, request: Request | Caller, message: Settle) -> object:
-        """The decision on a group that is prepared here."""
-        return self._heard(request, lambda: self.core.settle(self.clock(), message))
-
-    def from_kin(self, caller: Caller, message: KinMessage) -> None:
-        """What another shard asks or tells."""
-        try:
-            answer = self._kin_answer(caller, message)
-        except WireError as error:
-            caller.fail(error)
-        else:
-            if answer is not LATER:
-                caller.answer(answer)
-
-    def _kin_answer(self, caller: Caller, message: KinMessage) -> object:
-        match message:
-            case Settle():
-                return self.settle(caller, message)
-            case AskDecision():
-                return self._heard(caller, lambda: self.core.decide(self.clock(), message))
-            case TellStream():
-                return self._heard(caller, lambda: self.core.tell(self.clock(), message))
-            case GetStream():
-                return self.read(caller, lambda _: self.stream_info(message))
-
-    def _heard(
+    def hear(
         self,
         request: Request | Caller,
         decide: Callable[[], tuple[tuple[AnyRecord, ...], AnyReply]],
     ) -> object:
+        """Something that has no number, and is decided on when it can be: the answer, or `LATER`."""
         self.check_usable()
         try:
             records, reply = decide()
         except WAITS as waits:
-            return self.parking.park_other(request, partial(self._heard, request, decide), waits)
+            return self.parking.park_other(request, partial(self.hear, request, decide), waits)
         except Error as error:
             return self._answer(request, error)
-        self._write_down(records)
+        self.write_down(records)
         return self._answer(request, reply)
 
-    def _write_down(self, records: Sequence[AnyRecord]) -> None:
+    def write_down(self, records: Sequence[AnyRecord]) -> None:
+        """Records that the core has decided on without a client's request."""
         for record in records:
             self._add(record)
             session = self.core.state.sessions.get(record.session)
             if session is not None:
                 self._touched[record.session] = session
-
-    def ask_self(self, message: KinMessage) -> Awaitable[AnyReply]:
-        """What another shard has answered, as if it had told us."""
-        caller = Caller()
-        self.from_kin(caller, message)
-        return caller.wait()
-
-    def told(self, groups: list[tuple[int, int, int]], streams: list[tuple[int, int, int]]) -> bool:
-        """Others know of this; whether it could be written down."""
-        if self.failed is not None:
-            return False
-        self._write_down(self.core.told(self.clock(), groups, streams))
-        return True
-
-    def refuse_copy(self, waits: CopyNeeded, error: Error) -> None:
-        """A home has no such stream: whoever waits for it is refused."""
-        self.parking.refuse(waits, error, self.clock())
-
-    def stream_info(self, message: GetStream) -> bytes:
-        """A stream whose home is here."""
-        state = self.core.state
-        if message.name:
-            state.check_home(message.name)
-            return encode(info_of(state.stream_named(message.name)))
-        if giver_of(message.number) != self.number:
-            raise BadRequest(f"stream {message.number} is not at home in shard {self.number}")
-        return encode(info_of(state.stream(message.number)))
 
     def _need(self, waits: Waits) -> None:
         if self.errands is not None:
@@ -489,6 +433,8 @@ class Shard:
     def end_waits(self, error: Error | None = None) -> None:
         """Answer the readers that wait, and end subscriptions: the server stops, or we do."""
         self.parking.end_all(error or Unavailable("the server is stopping"))
+        if self.errands is not None:
+            self.errands.let_all_out()
         self.reads.end_waits(error)
         self.subscriptions.end_all(error)
 
@@ -635,30 +581,3 @@ class Shard:
         elif self.full is not None and self.room.is_ample():
             self.full = None
             log.info("there is room again", extra={"tstreams": {"shard": self.number}})
-
-
-class Held:
-    """An answer that is held back until all shards of a stream know of its change, or its caller waits no longer."""
-
-    __slots__ = ("_errands", "_request", "_stream", "client")
-
-    def __init__(self, request: Request, errands: Errands, stream: int) -> None:
-        self._request = request
-        self._errands = errands
-        self._stream = stream
-        self.client = request.client
-
-    def answer(self, result: Any) -> None:
-        """It is durable: now the others have to know."""
-        remaining_s = self._request.remaining_s()
-        wait_s = DOUBT_WAIT_S if remaining_s is None else remaining_s / 2
-
-        def let_out() -> None:
-            self._request.answer(result)
-            self.client.flush()
-
-        self._errands.when_told(self._stream, let_out, wait_s)
-
-    def fail(self, error: BaseException) -> None:
-        """It did not happen."""
-        self._request.fail(error)

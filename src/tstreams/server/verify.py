@@ -288,8 +288,9 @@ class _Shard:
         return found
 
     def _check_streams(self, index: Index) -> None:
-        for key, value in index.store.scan(keys.STREAM_IDS):
-            self._report.streams += 1
+        names = [*index.store.scan(keys.STREAM_IDS), *index.store.scan(keys.COPY_IDS)]
+        for key, value in names:
+            self._report.streams += key.startswith(keys.STREAM_IDS)
             stream = index.facts.stream(int.from_bytes(value, "big"))
-            if stream is None or keys.name_key(stream.name) != key:
+            if stream is None or stream.name.encode() != key[1:]:
                 self._report.add(f"the name {key[1:].decode(errors='replace')!r} leads nowhere")

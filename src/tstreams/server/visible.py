@@ -117,9 +117,15 @@ class Visible:
         state = self._core.state
         if not state.groups.prepared:
             return
+        self.check_replaced(stream_id)
         heads = (state.head_group(stream_id, it.partition, it.to_id) for it in wants)
         doubts = dict.fromkeys(group for group in heads if group is not None)
         if doubts:
+            raise InDoubt(doubts)
+
+    def check_replaced(self, stream_id: int) -> None:
+        """`InDoubt` if what a stream holds may have been replaced already."""
+        if doubts := self._core.state.groups.replacing.get(stream_id):
             raise InDoubt(doubts)
 
     def collect(

@@ -171,9 +171,9 @@ class Raw:
 
     def fetched(self, shard: int, fetch: Fetch) -> list[bytes]:
         parts = self._ask(shard, fetch, (), 20)
-        assert isinstance(decode_reply(parts[0]), Fetched)
-        data = b"".join(bytes(it) for it in parts[1:])
-        return _items(decode_reply(parts[0]), data)
+        reply = decode_reply(parts[0])
+        assert isinstance(reply, Fetched)
+        return _items(reply, b"".join(bytes(it) for it in parts[1:]))
 
     def read(self, agent: Agent, partition: int, wait_ms: int = 0) -> list[bytes]:
         """All items that are visible in a partition."""
