@@ -33,7 +33,6 @@ _names = itertools.count()
 
 SHARDS = 3
 OVER_SHARDS = (
-    "test_delivery_order",
     "test_fencing",
     "test_group",
     "test_group_members",
