@@ -124,10 +124,10 @@ class SimulatedShard:
 
 @dataclass
 class Flight:
-    """A message that is under way."""
+    """A message that is under way; to no shard (-1): an answer."""
 
     shard: int
-    message: Message
+    message: Any
     then: Then | None
     counts: Sequence[int] = ()
 
@@ -244,7 +244,7 @@ class World:
             records, reply = (), error
         it.add(records)
         if (then := flight.then) is not None:
-            it.leave(lambda: self.flights.append(Flight(-1, Settle(0, _NOBODY), then, (reply,))))
+            it.leave(lambda: self.flights.append(Flight(-1, reply, then)))
 
     def _take(self, core: Shard, flight: Flight) -> tuple[Sequence[AnyRecord], Any]:
         message, now_ms = flight.message, self.now_ms
@@ -266,7 +266,7 @@ class World:
         if flight.shard >= 0:
             self.deliver(flight)
         elif flight.then is not None:
-            flight.then(flight.counts[0])
+            flight.then(flight.message)
 
     # Clients.
 
@@ -398,9 +398,6 @@ class World:
             except NotFound:
                 found.append(None)
         return found
-
-
-_NOBODY = Group(0, 0, 0)
 
 
 def _brought(agent: int, shard: int) -> Brought:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,13 +22,40 @@ from hypothesis.stateful import (
 from tests.simulation.shards import LEASE_MS, SHARDS, World
 from tstreams.core.waits import InDoubt
 from tstreams.errors import AlreadyExists, NotFound
-from tstreams.protocol import AlterStream, CreateStream, DeleteStream
+from tstreams.protocol import (
+    AlterStream,
+    AskDecision,
+    Commit,
+    CreateStream,
+    Decision,
+    DeleteStream,
+    Prepare,
+    Settle,
+    StreamInfo,
+    TellStream,
+)
 from tstreams.sharding import home_of
 
+KINDS = (None, Prepare, Commit, Settle, AskDecision, TellStream, StreamInfo, Decision)
 EXAMPLES = int(os.environ.get("TSTREAMS_SIMULATIONS", "100"))
 PICK = st.integers(0, 10_000)
 SHARD = st.integers(0, SHARDS - 1)
 HOME = home_of("other", SHARDS)
+
+
+def alter(world: World) -> None:
+    with contextlib.suppress(NotFound):
+        world.now(HOME, AlterStream, "other", 10**6)
+
+
+def create(world: World) -> None:
+    with contextlib.suppress(AlreadyExists):
+        world.now(HOME, CreateStream, "other", SHARDS, 10**9)
+
+
+def delete(world: World) -> None:
+    with contextlib.suppress(NotFound):
+        world.now(HOME, DeleteStream, "other")
 
 
 class Shards(RuleBasedStateMachine):
@@ -63,12 +91,21 @@ class Shards(RuleBasedStateMachine):
         at = pick % len(flights)
         self.world.arrive(flights[at] if again else flights.pop(at))
 
-    @precondition(lambda self: self.world.flights)
-    @rule()
-    def all_messages_arrive(self) -> None:
-        flights, self.world.flights = self.world.flights, []
-        for flight in flights:
-            self.world.arrive(flight)
+    @rule(slow=st.sampled_from(KINDS), rounds=st.integers(1, 6), late=st.booleans())
+    def rounds_pass(self, slow: type | None, rounds: int, late: bool) -> None:
+        """All goes well for a while, but one kind of message is slow. Most stories need several such rounds."""
+        world = self.world
+        for _ in range(rounds):
+            if late:
+                self.time_passes(LEASE_MS)
+            flights = world.flights
+            world.flights = [it for it in flights if type(it.message) is slow]
+            for flight in flights:
+                if type(flight.message) is not slow:
+                    world.arrive(flight)
+            for shard in world.shards:
+                world.errands(shard.number)
+                shard.commit()
 
     @precondition(lambda self: self.world.flights)
     @rule(pick=PICK)
@@ -82,18 +119,9 @@ class Shards(RuleBasedStateMachine):
     def turn_ends(self, shard: int) -> None:
         self.world.shards[shard].commit()
 
-    @rule()
-    def all_turns_end(self) -> None:
-        for shard in self.world.shards:
-            shard.commit()
-
     @rule(shard=SHARD, seed=PICK)
     def shard_dies(self, shard: int, seed: int) -> None:
         self.world.shards[shard].crash(random.Random(seed))
-
-    @rule(shard=SHARD)
-    def errands(self, shard: int) -> None:
-        self.world.errands(shard)
 
     @rule(by_ms=st.sampled_from([1, LEASE_MS // 2, LEASE_MS, 20 * 60_000]))
     def time_passes(self, by_ms: int) -> None:
@@ -103,25 +131,14 @@ class Shards(RuleBasedStateMachine):
 
     # Streams.
 
-    @rule(ttl_ms=st.integers(10**6, 10**7))
-    def alter(self, ttl_ms: int) -> None:
-        with contextlib.suppress(NotFound):
-            self.world.now(HOME, AlterStream, "other", ttl_ms)
-
-    @rule()
-    def delete(self) -> None:
-        with contextlib.suppress(NotFound):
-            self.world.now(HOME, DeleteStream, "other")
-
-    @rule()
-    def create(self) -> None:
-        with contextlib.suppress(AlreadyExists):
-            self.world.now(HOME, CreateStream, "other", SHARDS, 10**9)
-
-    @rule(shard=SHARD)
-    def copy(self, shard: int) -> None:
-        if shard != HOME:
+    @rule(what=st.sampled_from([alter, create, delete]), copies=st.lists(SHARD, max_size=2))
+    def stream_changes(self, what: Callable[[World], None], copies: list[int]) -> None:
+        """A stream is changed; shards that have asked for it a moment ago may get the answer long after."""
+        for shard in set(copies) - {HOME}:
             self.world.ask_for_copy(shard, "other")
+        if copies:
+            self.rounds_pass(StreamInfo, 1, False)
+        what(self.world)
 
     # The end.
 
@@ -152,7 +169,7 @@ def test_what_spans_shards_happens_everywhere_or_nowhere() -> None:
         Shards,
         settings=settings(
             max_examples=EXAMPLES,
-            stateful_step_count=60,
+            stateful_step_count=40,
             deadline=None,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
