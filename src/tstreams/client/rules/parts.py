@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from ...items import Buffer
 from ...protocol import Brought, Commit, Group, Prepare, ReadPosition
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from .draft import Draft
 
 
-class Moved(NamedTuple):
+class Moved(msgspec.Struct, gc=False):
     """How far a reader has come in a partition."""
 
     seat: Seat
@@ -25,7 +27,7 @@ class Moved(NamedTuple):
     """Where it must stand now, if the commit depends on that."""
 
 
-class Fresh(NamedTuple):
+class Fresh(msgspec.Struct, gc=False):
     """A batch that is all of a transaction, which the commit makes."""
 
     seat: Seat
@@ -66,16 +68,16 @@ class Part:
 
     def commit(self, others: Sequence[int] = (), number: int = 0) -> Ticket:
         """Commit it and, if the rest of a group is prepared in other shards, decide on that."""
-        brought, batches = self._bring()
-        fields = (self.agents, self._ids(), self._positions(), brought, list(others), number)
+        ids, positions, brought, batches = self._contents()
+        fields = (self.agents, ids, positions, brought, list(others), number)
         if not batches:
             return self.session.start(Commit, *fields)
         return self.session.start_commit(*fields, batches=batches)
 
     def prepare(self, group: Group, lease_ms: int) -> Ticket:
         """Make it ready: another shard decides."""
-        brought, batches = self._bring()
-        fields = (group, lease_ms, self.agents, self._ids(), self._positions(), brought)
+        ids, positions, brought, batches = self._contents()
+        fields = (group, lease_ms, self.agents, ids, positions, brought)
         if not batches:
             return self.session.start(Prepare, *fields)
         return self.session.start_commit(*fields, batches=batches, kind=Prepare)
@@ -87,20 +89,29 @@ class Part:
         for draft in self.drafts:
             draft.unseal()
 
-    def _ids(self) -> list[int]:
-        return [draft.id for draft in self.drafts if draft.id]
-
-    def _positions(self) -> list[ReadPosition]:
-        return [ReadPosition(it.seat.number, *it[1:]) for it in self.moved]
-
-    def _bring(self) -> tuple[list[Brought], tuple[Buffer, ...]]:
-        bringing = [draft for draft in self.drafts if draft.last is not None]
-        if count := len(bringing) + len(self.fresh):
-            self.session.link.window.join(count)
-        brought = [Brought(it.seat.number, it.partition, it.id) for it in bringing]
-        brought += [Brought(it.seat.number, it.partition) for it in self.fresh]
-        batches = (*(it.hand_over() for it in bringing), *(it.batch for it in self.fresh))
-        return brought, batches
+    def _contents(
+        self,
+    ) -> tuple[list[int], list[ReadPosition], list[Brought], tuple[Buffer, ...]]:
+        """Transactions, positions, what comes along, and its batches: they leave now."""
+        ids: list[int] = []
+        brought: list[Brought] = []
+        batches: list[Buffer] = []
+        for draft in self.drafts:
+            if draft.id:
+                ids.append(draft.id)
+            if draft.last is not None:
+                brought.append(Brought(draft.seat.number, draft.partition, draft.id))
+                batches.append(draft.hand_over())
+        for new in self.fresh:
+            brought.append(Brought(new.seat.number, new.partition))
+            batches.append(new.batch)
+        if len(batches) > 1:
+            self.session.link.window.join(len(batches))
+        positions = [
+            ReadPosition(it.seat.number, it.partition, it.transaction, it.after)
+            for it in self.moved
+        ]
+        return ids, positions, brought, tuple(batches)
 
 
 def split(
@@ -111,6 +122,11 @@ def split(
 ) -> list[Part]:
     """What happens in which shard. Each agent is a member where it has something to do; one that has nothing
     to do must hold its name, too, wherever that costs no other shard, or else at home."""
+    if agents[0].link.shards.is_one:
+        only = Part(agents[0].seats[0].session)
+        only.agents = [agent.id for agent in agents]
+        only.drafts, only.moved, only.fresh = list(drafts), list(moved), list(fresh)
+        return [only]
     parts: dict[int, Part] = {}
     for draft in drafts:
         _part_at(parts, draft.seat).drafts.append(draft)

@@ -218,12 +218,12 @@ class Processing:
     def write(self, delivery: Delivery, results: Any) -> Steps[None]:
         """Add what the function gave for a transaction to what the next commit will checkpoint."""
         partition = delivery.entry.partition
-        return self._course_of(partition).results.write(partition, results)
+        return self._ring[partition % len(self._ring)].results.write(partition, results)
 
     def write_one(self, delivery: Delivery, result: Any) -> Steps[None]:
         """Add one result."""
         partition = delivery.entry.partition
-        return self._course_of(partition).results.write_one(partition, result)
+        return self._ring[partition % len(self._ring)].results.write_one(partition, result)
 
     # Commits.
 
@@ -262,11 +262,11 @@ class Processing:
         drafts = results.sealed()
         marks = self._marks(course)
         self._has_begun = True
-        with naming([self.reader, self.producer], drafts):
-            if drafts:
+        if drafts:
+            with naming([self.reader, self.producer], drafts):
                 ticket = yield from self._commit_drafts(drafts, self._moved(marks))
-            else:
-                ticket = yield from self._commit_small(results.batches(), self._moved(marks))
+        else:
+            ticket = yield from self._commit_small(results.batches(), self._moved(marks))
         if headings := results.take_headings():
             ticket.add_callback(partial(_answered, headings))
         items = results.clear()
@@ -300,17 +300,19 @@ class Processing:
             window = agent.link.window
             if not window.enter(size):
                 yield from window.wait(size, agent.link.timeout_s)
-            window.split(len(fresh))
+            if len(fresh) > 1:
+                window.split(len(fresh))
         parts = split([self.reader.agent, agent], (), moved, fresh)
         if len(parts) == 1:
             return parts[0].commit()
         return (yield from spanning.send(parts))
 
     def _moved(self, marks: list[Mark]) -> list[Moved]:
-        moved = []
-        for it in self.reader.positions_of(marks):
-            left = self._course_of(it.partition).left
-            moved.append(it._replace(after=left.get(it.partition)))
+        ring = self._ring
+        moved = self.reader.positions_of(marks)
+        for it in moved:
+            left = ring[it.partition % len(ring)].left
+            it.after = left.get(it.partition)
             left[it.partition] = it.transaction
         return moved
 

@@ -339,8 +339,9 @@ class Reader:
 
     def positions_of(self, marks: list[Mark]) -> list[Moved]:
         """The same, for the server: the last id that is not wanted again."""
+        ring = self.agent.ring
         return [
-            Moved(self.agent.seat_of(cursor.partition), cursor.partition, max(0, next_id - 1))
+            Moved(ring[cursor.partition % len(ring)], cursor.partition, max(0, next_id - 1))
             for cursor, next_id, _ in marks
         ]
 

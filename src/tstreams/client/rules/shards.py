@@ -36,6 +36,8 @@ class ShardMap:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._routes: list[Route] = []
+        self.is_one = False
+        """Whether there is a single shard: then all that is asked for goes there."""
 
     def learn(self, node: NodeInfo) -> None:
         """What a node says of its shards. `Unavailable` if it has none yet, or not all."""
@@ -45,6 +47,7 @@ class ShardMap:
             raise Unavailable(f"nobody serves the shards {missing}: try again later")
         epochs = dict(zip(node.shards, node.epochs, strict=False))
         self._routes = [Route(it, self._wire, epochs.get(it, 0)) for it in range(node.total)]
+        self.is_one = node.total == 1
 
     @property
     def numbers(self) -> list[int]:
