@@ -91,7 +91,6 @@ class Shard:
                 f"{SESSION_REPLIES_MAX} answers are not acknowledged: say with each request which "
                 "of them have come"
             )
-        before, session.last = session.last, sequence
         try:
             if brought:
                 records = self._bringing[type(request)](now_ms, request, brought)
@@ -99,11 +98,12 @@ class Shard:
                 decided = self._decide[type(request)](now_ms, request, items)
                 records = decided if isinstance(decided, tuple) else (decided,)
         except (InDoubt, CopyNeeded):
-            session.last = before
             raise
         except Error as error:
+            session.last = sequence
             session.replies[sequence] = error
             raise
+        session.last = sequence
         for record in records:
             self._apply[type(record)](now_ms, record)
         reply = session.replies[sequence] = self._rules.reply_to(records[-1])

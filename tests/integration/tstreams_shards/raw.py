@@ -93,8 +93,8 @@ class Raw:
         """The same in a thread: what may have to wait."""
         return Later(self, shard, self.numbered(shard, kind, *fields))
 
-    def asked_later(self, shard: int, message: Message) -> Later:
-        return Later(self, shard, message)
+    def asked_later(self, shard: int, message: Message, timeout: float = 20) -> Later:
+        return Later(self, shard, message, timeout)
 
     # What tests do often.
 
@@ -206,8 +206,9 @@ class Agent:
 class Later:
     """A request that was sent, and whose answer may take a while."""
 
-    def __init__(self, client: Raw, shard: int, message: Message) -> None:
+    def __init__(self, client: Raw, shard: int, message: Message, timeout: float = 20) -> None:
         self._outcome: list[Any] = []
+        self._timeout = timeout
         self._thread = threading.Thread(target=self._run, args=(client, shard, message))
         self._thread.start()
 
@@ -216,7 +217,7 @@ class Later:
             if isinstance(message, Fetch):
                 self._outcome.append(client.fetched(shard, message))
             else:
-                self._outcome.append(client.ask(shard, message))
+                self._outcome.append(client.ask(shard, message, timeout=self._timeout))
         except Error as error:
             self._outcome.append(error)
 

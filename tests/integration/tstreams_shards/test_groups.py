@@ -321,11 +321,25 @@ def test_groups_that_make_no_sense_are_refused(client: Raw, producer: Agent) -> 
 @pytest.fixture
 def crashed(node: Node, tmp_path: Path, clock: Clock) -> Callable[[str], Node]:
     def image(name: str) -> Node:
-        """A server on what another one has made durable so far."""
-        shutil.copytree(tmp_path / "data", tmp_path / name)
+        """A server on what another one has made durable so far: its indexes first, so that the logs are not behind."""
+        for shard in range(SHARDS):
+            for part in ("index", "ledgers"):
+                folder = Path(f"shard-{shard}") / part
+                _copy(tmp_path / "data" / folder, tmp_path / name / folder)
+        shutil.copy(tmp_path / "data" / "shards", tmp_path / name)
         return Node(tmp_path / name, ["tcp://127.0.0.1:0"], clock=clock, shards=SHARDS)
 
     return image
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder in which files may come and go."""
+    while True:
+        try:
+            shutil.copytree(source, target)
+            return
+        except (shutil.Error, FileNotFoundError):
+            shutil.rmtree(target, ignore_errors=True)
 
 
 def visible(node: Node, producer: Agent) -> Iterator[list[bytes]]:
