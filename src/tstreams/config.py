@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from .errors import BadRequest
-from .limits import KIB, MIB, PAYLOAD_CACHE_BYTES
+from .limits import KIB, MIB, PAYLOAD_CACHE_BYTES, SHARDS_MAX
 
 GIB = 1024 * MIB
 TIB = 1024 * GIB
@@ -100,6 +100,9 @@ class Config:
 
     clients_max: Annotated[int, Range(1, 1_000_000, "count")] = 20_000
     """Connections at a time. Each needs a file descriptor: see `ulimit -n`."""
+
+    shards: Annotated[int, Range(1, SHARDS_MAX, "count")] = 1
+    """Into how many shards the partitions are spread. Each has a log and an index of its own. It is settled when the data folder is made, and cannot be changed."""
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in SETTINGS}

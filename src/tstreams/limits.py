@@ -57,6 +57,44 @@ under way. They are written to the index with each change."""
 OPEN_TRANSACTIONS_MAX = 1_000_000
 """Open transactions of one shard, held in memory: some 300 bytes each."""
 
+SHARDS_MAX = 1024
+"""Shards of one cluster: more than it will have processor cores. What spans shards is told to each of them."""
+
+PREPARED_MAX = 100_000
+"""Groups of one shard that wait for a decision elsewhere. They are held in memory."""
+
+REFUSED_MAX = 256
+"""Refused groups of one session that are remembered one by one. Of more, all up to the last that is forgotten count as
+refused: a client that has so many begins anew with each of them."""
+
+DELETED_KEPT_MS = 3_600_000
+"""How long a shard remembers that a stream of another shard was deleted: longer than an answer can be under way."""
+
+DELETED_KEPT_MAX = 100_000
+"""How many deleted streams of other shards are remembered."""
+
+DOUBT_WAIT_S = 10.0
+"""How long a request waits for the decision of a group, or for what another shard has to say, if its caller has not said
+how long it waits. Then it is refused with `Unavailable`, and can be sent again."""
+
+PARKED_MAX = 10_000
+"""Requests of one shard that wait for other shards. Those beyond are refused with `Unavailable`."""
+
+PARKED_BYTES_MAX = 64 * MIB
+"""Item batches that come with such requests: as much as one connection may have under way."""
+
+KIN_RETRY_S_MIN = 0.05
+"""The pause before another shard that could not answer is asked or told again; it doubles each time."""
+
+KIN_RETRY_S_MAX = 2.0
+"""The longest pause before another shard is asked or told again: as long as that a decision may come late."""
+
+ERRANDS_MAX = 1000
+"""Groups that one shard asks about at the same time. The others wait for their turn."""
+
+TELL_MAX = 1000
+"""Decisions and changes that one shard tells another before it writes down that they are known."""
+
 COMMIT_MEMBERS_MAX = 100_000
 """Transactions and positions in one commit: it is one record in the log."""
 

@@ -5,6 +5,10 @@ A request is one moebius call. Its command is the shard's number, a colon, and t
 MessagePack, and an item batch, if there is one, is the second. Requests that change anything carry the
 session and a sequence number in it: sent again, they take effect once.
 
+With several shards, names say where everything is (`sharding.py`): a stream is made, changed, deleted and looked up at
+its home; transactions, positions and reads of a partition are with the shard of that partition; a step of a job is
+committed at the home of the job. A client has a session in each shard that it writes to.
+
 A reply is one message too; that to a `Fetch` has the item batches as its second part, end to end. A reply
 begins with a tag, so that a shard can keep answers of all kinds and give them again.
 """
@@ -96,7 +100,10 @@ class PurgeStream(Change, frozen=True):
 
 
 class StreamInfo(Message, frozen=True, tag=2):
-    """A stream, in replies."""
+    """A stream, in replies.
+
+    `version`: its home counts it up with each change, from 1 on. 0: told by a server that does not know of versions.
+    """
 
     id: Id
     name: str
@@ -105,21 +112,32 @@ class StreamInfo(Message, frozen=True, tag=2):
     description: str
     schema: bytes | None
     purged_before: Id = 0
+    version: Id = 0
 
 
 # Agents.
 
 
 class OpenAgent(Change, frozen=True):
-    """Register a producer or a reader under its name; an older one of that name is fenced."""
+    """Register a producer or a reader under its name; an older one of that name is fenced.
+
+    An agent is opened at the home of its stream first, without the last three fields. Then, in the other shards in which
+    it has partitions, with what the home answered: `rank` is the agent's number there, `number` that of the stream,
+    `version` that of the `StreamInfo`. Those shards refuse (`Fenced`) whoever ranks below the holder of the name.
+    `NotFound` if a stream of this number is no more. The answer may take a while: somebody may have to ask the home,
+    or, if the one before is part of a group that is prepared, its decider.
+    """
 
     kind: str
     stream: str
     name: str
+    rank: Id = 0
+    number: Id = 0
+    version: Id = 0
 
 
 class AgentOpened(Message, frozen=True, tag=3):
-    """The answer to `OpenAgent`."""
+    """The answer to `OpenAgent`. `agent`: its number in this shard; that of the home is its rank everywhere."""
 
     agent: Id
     stream: StreamInfo
@@ -185,12 +203,64 @@ class Commit(Change, frozen=True):
 
     `agents` are all members, also those with nothing to commit: each must still hold its name. `brought`
     says what the batches are that follow, one part each: nothing has to be sent and answered before.
+
+    `others`: the shards in which the rest of the group is prepared (`Prepare`). Then this commit is what decides on all
+    of it, and `group` is the number in the group's name. When it is answered the group has happened, and this shard tells
+    the others. If it is refused, nothing has happened, and the client lets the others know (`Settle`).
     """
 
     agents: list[Id]
     transactions: list[Id]
     positions: list[ReadPosition] = []
     brought: list[Brought] = []
+    others: list[Count] = []
+    group: Id = 0
+
+
+class Group(Message, frozen=True):
+    """The name of a group that spans shards: the shard that decides, the client's session there, and a number.
+
+    The client counts these numbers up, from 1, in each session for itself. They are not sequence numbers: one of those
+    would have to be set aside until all have prepared, and all that the session wants meanwhile would have to wait.
+    """
+
+    shard: Count
+    session: Id
+    number: Id
+
+
+class Prepare(Change, frozen=True):
+    """The part of a checkpoint that is in this shard, if another shard decides: the same fields as in `Commit`.
+
+    When it is answered this part can be committed, and nothing but the decision ends it: what it names holds readers
+    back, and whoever wants to change it waits. Send it to all participants, and when all have answered, the `Commit` to
+    the decider, with their shards as `others`. If one refuses, tell all that may have prepared with `Settle`.
+    `session` and `sequence` are those of this shard, as always; `group` is what the decision will be known by.
+
+    `lease_ms`: how long to wait for the decision before the decider is asked, which then refuses the group if it has
+    not decided. If the group does not happen, all that was prepared is cancelled, also transactions that had been
+    open before. `InvalidState` if this group is prepared here already.
+    """
+
+    group: Group
+    lease_ms: Count
+    agents: list[Id]
+    transactions: list[Id]
+    positions: list[ReadPosition] = []
+    brought: list[Brought] = []
+
+
+class Settle(Message, frozen=True):
+    """The decision on a group, for a shard that has prepared. Not numbered: once settled, it is `Done` again.
+
+    From a client: it gives the group up. It has not sent the decisive request, and never will, or it was told that this
+    was refused. `session`: that in which it prepared; `committed` is false: only the decider says that a group has
+    happened. From the decider: `session` is 0.
+    """
+
+    session: Id
+    group: Group
+    committed: bool = False
 
 
 class CancelTransactions(Change, frozen=True):
@@ -248,8 +318,33 @@ class CommitStep(Change, frozen=True):
     What else the job has staged, in this step or in earlier ones, is dropped. What the streams `replace`
     held before is gone, if opened before the first of these transactions. `final`: the job ends with this
     step, and nobody will ask for it again.
+
+    With several shards it goes to the home of the job (`sharding.job_home`), with what is staged there. `others`: the
+    shards in which the rest is prepared (`PrepareStep`), as in `Commit`. `Done` if the step was committed before: then
+    what was prepared for this request is given up, without the client's doing.
     """
 
+    job: str
+    step: Id
+    transactions: list[Id]
+    replace: list[str] = []
+    final: bool = False
+    others: list[Count] = []
+    group: Id = 0
+
+
+class PrepareStep(Change, frozen=True):
+    """The part of a step that is in this shard, if that is not the home of the job: to `CommitStep` what `Prepare` is to
+    `Commit`.
+
+    It goes to each shard in which something was staged for the step, and to each that holds partitions of a stream in
+    `replace`, which are replaced shard by shard. `Done` also if it is known here that the step was committed before;
+    nothing is prepared then. A coordinator that died may have left a group behind in which this is prepared: then its
+    decider is asked first.
+    """
+
+    group: Group
+    lease_ms: Count
     job: str
     step: Id
     transactions: list[Id]
@@ -286,7 +381,24 @@ class Done(Message, frozen=True, tag=4):
 
 
 class Describe(Message, frozen=True):
-    """What node is this, and which shards does it serve?"""
+    """What node is this, and which shards does it serve? And where are all shards?"""
+
+
+class ReplicaInfo(Message, frozen=True):
+    """A node that has a shard: its id, and where it listens."""
+
+    node: str
+    addresses: list[str]
+
+
+class ShardInfo(Message, frozen=True):
+    """Where a shard is: who leads it, in which epoch, and who follows. `leader` is None while nobody leads it, or nobody
+    is known to."""
+
+    number: Count
+    epoch: Id
+    leader: ReplicaInfo | None
+    followers: list[ReplicaInfo] = []
 
 
 class NodeInfo(Message, frozen=True, tag=5):
@@ -295,6 +407,9 @@ class NodeInfo(Message, frozen=True, tag=5):
     `id`: made once, and kept in the data folder. `addresses`: where it listens, as it was told; `http`: the
     URL of its front door, or "". `epochs`: of each of the shards, in their order. `started_ms`: when this
     process began to serve. A server that is older than these fields leaves them out.
+
+    `total`: how many shards there are, in all nodes together: what placement is reckoned with. `map`: where they are, in
+    the order of their numbers. An older server leaves out both: it has shard 0 only, and leads it.
     """
 
     version: str
@@ -304,12 +419,15 @@ class NodeInfo(Message, frozen=True, tag=5):
     http: str = ""
     epochs: list[Id] = []
     started_ms: Id = 0
+    total: Count = 1
+    map: list[ShardInfo] = []
 
 
 class GetStream(Message, frozen=True):
-    """A stream by its name; the answer is a `StreamInfo`."""
+    """A stream by its name or, if that is "", by its number; the answer is a `StreamInfo`. Ask its home."""
 
     name: str
+    number: Id = 0
 
 
 class ListStreams(Message, frozen=True):
@@ -328,7 +446,7 @@ class StreamList(Message, frozen=True, tag=6):
 
 
 class GetPositions(Message, frozen=True):
-    """Where a reader of this name stands, and what `newest` means now."""
+    """Where a reader of this name stands, and what `newest` means now: in the partitions of this shard."""
 
     stream: Id
     reader: str
@@ -455,6 +573,34 @@ class Fetched(Message, frozen=True, tag=8):
     """
 
     transactions: list[FetchedTransaction]
+
+
+# Between shards. Nobody else sends these; in one process they are not sent at all. `Settle` is one of them too.
+
+
+class TellStream(Message, frozen=True):
+    """A stream has changed, says its home to a shard that may have a copy. None: the stream of this number is deleted,
+    and must not come back. Answered with `Done`; told again until it is."""
+
+    number: Id
+    stream: StreamInfo | None
+
+
+class AskDecision(Message, frozen=True):
+    """What has become of a group? A decider that has not decided refuses it now, for good. The answer is a `Decision`.
+
+    `reason`: the code of the error that the client's `Commit` is refused with, should it still come: `expired` or
+    `fenced`.
+    """
+
+    group: Group
+    reason: str
+
+
+class Decision(Message, frozen=True, tag=22):
+    """The answer to `AskDecision`. It never changes."""
+
+    committed: bool
 
 
 # Inspection: what operators see. Nothing here changes anything, and every answer is bounded: a list comes in
@@ -813,6 +959,8 @@ ChangeRequest: TypeAlias = (
     | CancelStep
     | ResetReader
     | EndTransactions
+    | Prepare
+    | PrepareStep
 )
 ReadRequest: TypeAlias = (
     GetStream | ListStreams | GetPositions | GetJob | Fetch | FetchLast | Survey
@@ -850,6 +998,7 @@ AnyReply: TypeAlias = (
     | JobList
     | Browsed
     | TransactionStatus
+    | Decision
 )
 
 _encoder = msgspec.msgpack.Encoder()

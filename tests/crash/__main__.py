@@ -32,10 +32,11 @@ WRITERS = 4
 READERS = 2
 
 
-def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
+def run(kills: int, seed: int, folder: Path, shards: int = 1) -> dict[str, Any]:
     """Writers, readers, kills; then what it came to."""
     began = time.monotonic()
-    server = KilledServer(folder / "data", "--ledger-bytes", "64KiB", "--log-level", "warning")
+    flags = ("--ledger-bytes", "64KiB", "--log-level", "warning", "--shards", str(shards))
+    server = KilledServer(folder / "data", *flags)
     try:
         server.start()
         with tstreams.connect(server.url) as ts:
@@ -99,17 +100,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--plant", choices=PLANTS, default="", help="let one of the chain do this: it must be found"
     )
+    parser.add_argument(
+        "--shards", type=int, default=1, help="how many shards the server has, but for --spark [1]"
+    )
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
     with tempfile.TemporaryDirectory(prefix="tstreams-crash-") as folder:
         if given.exactly_once:
-            report = campaign.run(given.kills, seed, Path(folder), given.plant)
+            report = campaign.run(given.kills, seed, Path(folder), given.plant, given.shards)
         elif given.spark:
             from tests.crash.spark import campaign as on_spark  # not everybody has Spark
 
             report = on_spark.run(given.kills, seed, Path(folder))
         else:
-            report = run(given.kills, seed, Path(folder))
+            report = run(given.kills, seed, Path(folder), given.shards)
     print(json.dumps(report) if given.json else table(report))
     return 1 if report["findings"] else 0
 

@@ -22,12 +22,14 @@ from tests.crash.items import Batch, make_items, read_items
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_when_the_server_is_killed() -> None:
-    command = [sys.executable, "-m", "tests.crash", "--kills", "5", "--json"]
+@pytest.mark.parametrize(("kills", "shards"), [(5, 1), (3, 3)])
+def test_nothing_is_lost_when_the_server_is_killed(kills: int, shards: int) -> None:
+    command = [sys.executable, "-m", "tests.crash", "--json"]
+    command += ["--kills", str(kills), "--shards", str(shards)]
     found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=110)
     assert found.returncode == 0, found.stdout + found.stderr
     report = json.loads(found.stdout)
-    assert report["kills"] == 5
+    assert report["kills"] == kills
     assert report["acknowledged"] > 100
     wrong = ("lost", "torn", "duplicated", "out_of_order", "wrongly_there")
     assert {name: report[name] for name in wrong} == dict.fromkeys(wrong, 0)

@@ -30,7 +30,9 @@ from tests.mutation.planting import FOLDER, function_of, plant, plant_before_loa
 
 TESTS = (
     "tests/unit/test_core.py",
+    "tests/unit/test_core_copies.py",
     "tests/unit/test_core_format.py",
+    "tests/unit/test_core_groups.py",
     "tests/unit/test_core_limits.py",
     "tests/unit/test_core_memory.py",
     "tests/unit/test_core_overruling.py",

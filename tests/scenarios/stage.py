@@ -7,6 +7,7 @@ import itertools
 import re
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,8 @@ from tstreams import Offset
 from tstreams.cli.schemas import schema_of, text_of
 from tstreams.model import IDS_PER_MS, milliseconds
 from tstreams.server import Node
+from tstreams.server.shard import Shard
+from tstreams.sharding import shard_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _numbers = itertools.count(1)
@@ -65,6 +68,7 @@ class Stage:
         self._data = data
         self._address = f"inproc://scenario-{next(_numbers)}"
         self.clock = Clock()
+        self._shards = 1
         self._server = contextlib.ExitStack()
         self._start()
         self._ts = tstreams.connect(self._address)
@@ -76,8 +80,8 @@ class Stage:
         """Everything that has an id, by the name that the scenario gave it."""
 
     def _start(self) -> None:
-        node = Node(self._data, [self._address], clock=self.clock)
-        self._server.enter_context(node.in_thread())
+        self._node = Node(self._data, [self._address], clock=self.clock, shards=self._shards)
+        self._server.enter_context(self._node.in_thread())
 
     def close(self) -> None:
         self._ts.close()
@@ -105,8 +109,8 @@ class Stage:
     def named(self, text: str) -> str:
         """Ids in a text, replaced by the names that the scenario uses for them."""
         names = {str(number): name for name, number in self.ids.items()}
-        text = _LONG_NUMBER.sub(lambda found: names.get(found[0], "an id of its own"), text)
-        return self._raw.named(text)
+        text = self._raw.named(text)
+        return _LONG_NUMBER.sub(lambda found: names.get(found[0], "an id of its own"), text)
 
     # Streams.
 
@@ -228,6 +232,7 @@ class Stage:
     def do_wait(self, duration: str) -> str:
         self.clock.move(milliseconds(duration))
         self._settle()
+        self._rest()
         return f"it is {self.clock.text}"
 
     def do_clock_back(self, duration: str) -> str:
@@ -238,8 +243,48 @@ class Stage:
         self._server.close()
         self._start()
 
-    def do_session(self, name: str) -> None:
-        self._raw.session(name)
+    # Several shards, below the client.
+
+    def do_shards(self, count: str) -> None:
+        """Begin anew, with so many of them."""
+        self._server.close()
+        self._data = self._data.with_name("shards")
+        self._shards = int(count)
+        self._start()
+
+    def do_settle(self, session: str, group: str) -> None:
+        self._raw.settle(session, group)
+
+    def do_fetch(self, stream: str, partition: str) -> str:
+        shard = shard_of(stream, int(partition), self._shards)
+        return self._raw.fetch(stream, int(partition), shard)
+
+    def do_begin(self, name: str, *words: str, **options: str) -> str:
+        """The rest of the line, which may have to wait. `answer` has what comes of it."""
+        line = " ".join([*words, *(f"{key}={value}" for key, value in options.items())])
+        return self._raw.begin(name, lambda: self.run(line))
+
+    def do_answer(self, name: str) -> str:
+        return self._raw.answer(name)
+
+    def do_prepared(self) -> str:
+        """In which shards something waits for a decision."""
+        self._rest()
+        return _lines(
+            f"shard {number}"
+            for number, shard in self._node.shards.items()
+            if shard.core.state.groups.prepared
+        )
+
+    def _rest(self) -> None:
+        """What shards have to ask and tell each other has been asked and told."""
+        end = time.monotonic() + 30
+        while self._shards > 1 and not all(map(_is_idle, self._node.shards.values())):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def do_session(self, name: str, shard: str = "0") -> None:
+        self._raw.session(name, int(shard))
 
     def do_request(self, session: str, number: str, kind: str, /, **fields: str) -> str:
         return self._raw.request(session, int(number.lstrip("#")), kind, fields)
@@ -272,6 +317,13 @@ class Stage:
             for it in found
             if it is not None
         )
+
+
+def _is_idle(shard: Shard) -> bool:
+    groups, errands = shard.core.state.groups, shard.errands
+    assert errands is not None
+    due = [it for it in groups.prepared.values() if it.expires_at_ms <= shard.clock()]
+    return not (due or groups.due or groups.decided or errands.statistics().asking)
 
 
 def _words(line: str) -> list[str]:

@@ -64,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--render", type=Path, metavar="FILE", help="print a report as Markdown")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"deeds of a run ({STEPS})")
+    parser.add_argument("--shards", type=int, default=1, help="shards of the server (1)")
     parser.add_argument(
         "--replay", metavar="FILE|SEED", help="run a plan again, and tell all of it"
     )
@@ -90,7 +91,7 @@ def _search(given: argparse.Namespace) -> int:
     failed: list[Outcome] = []
     runs = 0
     while runs < count:
-        outcome = _run(make_plan(first + runs, given.steps))
+        outcome = _run(make_plan(first + runs, given.steps, given.shards))
         runs += 1
         totals.update({k: v for k, v in outcome.figures.items() if isinstance(v, int | float)})
         if outcome.findings:
@@ -177,7 +178,9 @@ def _soak(given: argparse.Namespace) -> int:
 def _replay(given: argparse.Namespace) -> int:
     path = Path(given.replay)
     is_seed = given.replay.isdigit() and not path.exists()
-    outcome = _run(make_plan(int(given.replay), given.steps) if is_seed else load(path))
+    outcome = _run(
+        make_plan(int(given.replay), given.steps, given.shards) if is_seed else load(path)
+    )
     if given.shrink and outcome.findings:
         outcome = Shrinking(outcome).shrink()
     if given.save is not None:

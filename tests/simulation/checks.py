@@ -28,6 +28,7 @@ from tstreams.protocol import (
     StreamList,
     Want,
 )
+from tstreams.server.shard import Shard
 
 READERS = ("x", "y")
 JOBS = ("u", "v")
@@ -122,9 +123,9 @@ def _chunks(request: SimulatedRequest) -> list[tuple[int, int, list[list[bytes]]
     ]
 
 
-def live_bytes_are_what_is_referred_to(world: World) -> None:
+def live_bytes_are_what_is_referred_to(shard: Shard) -> None:
     """What says when a ledger can go is what a recount over all transactions comes to."""
-    index, log = world.shard.index, world.shard.log
+    index, log = shard.index, shard.log
     counted: Counter[int] = Counter()
     for _, value in index.store.scan(b"T"):
         for position, size in keys.places_of(value):
@@ -151,7 +152,7 @@ def in_the_end_nothing_is_left(world: World) -> None:
         world.ask(world.clients[-1], DeleteStream, stream.name)
     world.end_turn()
     world.tidy_up()
-    live_bytes_are_what_is_referred_to(world)
+    live_bytes_are_what_is_referred_to(world.shard)
     assert len(world.shard.log.ledgers()) == 1
     left = Counter(chr(key[0]) for key, _ in world.shard.index.store.scan(b""))
     assert not left.keys() & set("NMTODACX"), left

@@ -60,6 +60,7 @@ class Stream:
     description: str
     schema: bytes | None
     purged_before: int = 0
+    version: int = 1
 
     def info(self) -> StreamInfo:
         return StreamInfo(
@@ -70,6 +71,7 @@ class Stream:
             self.description,
             self.schema,
             self.purged_before,
+            self.version,
         )
 
 
@@ -263,6 +265,7 @@ class Model:
                     it.expires_at_ms = min(it.expires_at_ms, dies_at_ms)
         if message.description is not None:
             stream.description = message.description
+        stream.version += 1
         return stream.info()
 
     def _delete_stream(self, message: DeleteStream, items: Sequence[bytes]) -> Reply:
@@ -274,6 +277,7 @@ class Model:
 
     def _purge_stream(self, message: PurgeStream, items: Sequence[bytes]) -> Reply:
         stream = self._stream_named(message.name)
+        stream.version += 1
         before_id = min(message.before_id, self.last_id + 1)  # not what is still to come
         stream.purged_before = max(stream.purged_before, before_id)
         return Done()

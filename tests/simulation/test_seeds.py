@@ -13,13 +13,15 @@ from tests.simulation.system.story import tell
 
 SEEDS = 1000
 SEEDS_PER_TEST = 50
+SHARDS = 3
+SEEDS_OVER_SHARDS = 100
 
 
-def wrong_and_idle(first: int, count: int) -> tuple[list[str], list[int]]:
+def wrong_and_idle(first: int, count: int, shards: int = 1) -> tuple[list[str], list[int]]:
     """The stories of the seeds that went wrong, and the seeds in which next to nothing happened."""
     stories, idle = [], []
     for seed in range(first, first + count):
-        outcome = carry_out(make_plan(seed))
+        outcome = carry_out(make_plan(seed, shards=shards))
         if outcome.findings:
             stories.append(tell(outcome))
         if outcome.figures["operations"] <= 50:
@@ -32,6 +34,14 @@ def wrong_and_idle(first: int, count: int) -> tuple[list[str], list[int]]:
 @pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_PER_TEST))
 def test_nothing_is_wrong(apart: Apart, first: int) -> None:
     stories, idle = apart(wrong_and_idle, first, SEEDS_PER_TEST)
+    assert not stories, "\n\n".join(stories[:3])
+    assert not idle
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS_OVER_SHARDS, SEEDS_PER_TEST))
+def test_nothing_is_wrong_over_several_shards(apart: Apart, first: int) -> None:
+    """Checkpoints, groups and steps of jobs span shards, and are cut off anywhere."""
+    stories, idle = apart(wrong_and_idle, first, SEEDS_PER_TEST, SHARDS)
     assert not stories, "\n\n".join(stories[:3])
     assert not idle
 

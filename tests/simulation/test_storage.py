@@ -499,7 +499,7 @@ class Storage(RuleBasedStateMachine):
 
     @invariant()
     def live_bytes_are_what_is_referred_to(self) -> None:
-        checks.live_bytes_are_what_is_referred_to(self.world)
+        checks.live_bytes_are_what_is_referred_to(self.world.shard)
 
     def teardown(self) -> None:
         if hasattr(self, "world") and sys.exc_info()[0] is None:

@@ -31,7 +31,7 @@ class Asked:
         self.shard, _, self.name = command.rpartition(":")
         kind = getattr(protocol, self.name)
         self.message: Any = msgspec.msgpack.decode(parts[0], type=kind)
-        brings = self.name == "Commit"
+        brings = self.name in ("Commit", "Prepare")
         self.batch = parts[1] if len(parts) > 1 and not brings else None
         self.brought = parts[1:] if brings else ()
         self.one_way = one_way
@@ -161,9 +161,9 @@ class ShardWire:
         return reply
 
 
-def link_to(wire: Any) -> Link:
+def link_to(wire: Any, shards: int = 1) -> Link:
     link = Link(wire, timeout_s=30.0)
-    link.shards = [0]
+    link.shards.learn(NodeInfo("test", list(range(shards)), total=shards))
     return link
 
 

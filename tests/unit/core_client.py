@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tstreams.core.facts import Agent, OpenTransactionState, Session, StreamState
+from tstreams.core.facts import (
+    Agent,
+    DecidedGroup,
+    OpenTransactionState,
+    PreparedGroup,
+    Session,
+    StreamState,
+    Untold,
+)
 from tstreams.core.records import AnyRecord
 from tstreams.core.shard import Shard
 from tstreams.errors import Error
@@ -46,6 +54,18 @@ class NoFacts:
         return None
 
     def sessions(self) -> Iterable[Session]:
+        return []
+
+    def prepared(self) -> Iterable[PreparedGroup]:
+        return []
+
+    def decided(self) -> Iterable[tuple[tuple[int, int], DecidedGroup]]:
+        return []
+
+    def untold(self) -> Iterable[tuple[int, Untold]]:
+        return []
+
+    def dropped_copies(self) -> Iterable[tuple[int, int]]:
         return []
 
 

@@ -58,12 +58,12 @@ def test_an_interrupted_send_loses_nothing_and_keeps_the_order() -> None:
 
 def test_the_pieces_of_an_item_are_gone_on_with() -> None:
     script, draft, producer = scripted()
-    producer.agent.session.link.window.push_in(20 * 1024 * 1024)  # nobody answers for these
+    producer.agent.link.window.push_in(20 * 1024 * 1024)  # nobody answers for these
     item = b"x" * (FRAME_BYTES_MAX * 3)
     writing = Waiting(draft.add_many([item]))
     assert len(script.asked) < 3
     writing.interrupt()
-    producer.agent.session.link.window.leave(20 * 1024 * 1024)
+    producer.agent.link.window.leave(20 * 1024 * 1024)
     batches = flushed(script, draft.flush())
     assert [len(it) for group in read(batches) for it in group] == [len(item)]
 
@@ -176,7 +176,7 @@ def test_a_group_in_doubt_goes_no_further_however_early_one_looks() -> None:
     """The answer comes on another thread: it is there a moment before the group is told of it."""
     script, draft, producer = scripted()
     draft.add(b"x")
-    link = producer.agent.session.link
+    link = producer.agent.link
     making = Waiting(open_reader(link, "clicks", "r", Offset.newest(), True, None))
     agent = AgentOpened(5, StreamInfo(3, "clicks", 4, 10**9, "", None))
     script.take("OpenAgent").answer(agent)
@@ -205,7 +205,7 @@ def test_an_interrupted_cancel_of_a_group_leaves_nothing_for_the_next_checkpoint
     """Its readers have gone back, so that what was written must not count."""
     script, draft, producer = scripted()
     draft.add(b"x")
-    group = Group(producer.agent.session.link)
+    group = Group(producer.agent.link)
     group.add(producer)
     cancelling = Waiting(group.cancel())
     assert script.names == ["CancelTransactions"]
@@ -289,7 +289,7 @@ class Unwanted:
 @pytest.mark.parametrize("ok", [True, False])
 def test_an_instant_whose_future_was_cancelled_leaves_the_window(ok: bool) -> None:
     script, _, producer = scripted()
-    window = producer.agent.session.link.window
+    window = producer.agent.link.window
     assert producer.try_instant(InstantSink(Unwanted()), 0, b"batch")
     assert window.bytes == 5
     asked = script.take("Instant")

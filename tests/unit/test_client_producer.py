@@ -72,7 +72,7 @@ def test_what_is_small_comes_along_with_the_checkpoint(wire: ShardWire, producer
     assert wire.log[-2:] == ["OpenTransaction", "Commit"]
     assert draft.state is CHECKPOINTED
     assert wire.counts == {draft.id: 2}
-    window = producer.agent.session.link.window
+    window = producer.agent.link.window
     assert (window.bytes, window.requests) == (0, 0)
 
 
@@ -93,7 +93,7 @@ def test_of_many_transactions_the_first_come_along(wire: ShardWire, producer: Pr
     run(producer.checkpoint())
     assert wire.log == ["SendItems"] * 3 + ["Commit"]
     assert {draft.state for draft in drafts} == {CHECKPOINTED}
-    window = producer.agent.session.link.window
+    window = producer.agent.link.window
     assert (window.bytes, window.requests) == (0, 0)
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_that_was_not_sent_gives_back_the_room_of_what_was_to_come_
     draft.add(b"x")
     producer.turns.taken = True
     waiting = Waiting(checkpoint(producer, draft))
-    window = producer.agent.session.link.window
+    window = producer.agent.link.window
     assert window.bytes > 0
     waiting.interrupt()
     assert (window.bytes, window.requests) == (0, 0)
@@ -150,7 +150,7 @@ def test_a_checkpoint_that_was_not_sent_gives_back_the_room_of_what_was_to_come_
 
 def test_a_checkpoint_that_waits_for_room_holds_none(wire: ShardWire, producer: Producer) -> None:
     """Else several could wait for the room that each of them holds."""
-    window = producer.agent.session.link.window
+    window = producer.agent.link.window
     drafts = [opened(producer, 0, b"x" * (SEND_BATCH_BYTES * 3 // 4)) for _ in range(2)]
     others = CLIENT_WINDOW_BYTES - SEND_BATCH_BYTES  # so that there is room for one of the two
     window.push_in(others)
@@ -347,7 +347,7 @@ def test_a_fenced_producers_transactions_are_cancelled(wire: ShardWire, producer
 
 def test_the_transactions_of_a_deleted_stream_are_gone(wire: ShardWire, producer: Producer) -> None:
     draft = opened(producer)
-    run(delete_stream(producer.agent.session.link, "clicks"))
+    run(delete_stream(producer.agent.link, "clicks"))
     with pytest.raises(InvalidState):
         run(checkpoint(producer, draft))
     assert draft.state is CANCELLED

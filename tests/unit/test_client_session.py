@@ -7,15 +7,15 @@ import pytest
 import moebius
 from tstreams import errors
 from tstreams.client.rules.failures import is_session_end, transaction_in, translated
-from tstreams.client.rules.placement import shard_of
 from tstreams.client.rules.session import Session
 from tstreams.client.rules.streams import create_stream, get_stream
 from tstreams.client.rules.ticket import AnyOf, Ticket, answer, answer_within
 from tstreams.client.rules.turns import Turns
 from tstreams.client.rules.window import Window
-from tstreams.errors import InvalidState, NotFound, Timeout, Unavailable
+from tstreams.errors import BadRequest, InvalidState, NotFound, Timeout, Unavailable
 from tstreams.limits import SESSION_TTL_MS
 from tstreams.protocol import DeleteStream, Done, NodeInfo, SessionOpened, encode
+from tstreams.sharding import home_of
 
 from .client_wires import Script, ShardWire, Waiting, link_to, run
 
@@ -156,7 +156,8 @@ def test_whoever_gives_up_passes_the_turn_on() -> None:
 
 def test_numbers_rise_and_answers_are_acknowledged_up_to_the_first_gap() -> None:
     script = Script()
-    session = Session(link_to(script), 0, 5)
+    link = link_to(script)
+    session = Session(link, link.shards[0], 5)
     tickets = [session.start(DeleteStream, f"s{n}") for n in range(4)]
     assert [it.message.sequence for it in script.asked] == [1, 2, 3, 4]
     assert {it.message.session for it in script.asked} == {5}
@@ -176,7 +177,7 @@ def test_what_could_not_be_sent_leaves_no_gap() -> None:
             raise moebius.Closed("this client was made before a fork")
 
     link = link_to(Broken())
-    session = Session(link, 0, 5)
+    session = Session(link, link.shards[0], 5)
     with pytest.raises(InvalidState, match="fork"):
         session.start(DeleteStream, "x")
     assert (session.acked, link.window.requests) == (1, 0)
@@ -289,18 +290,23 @@ def test_an_error_names_its_transaction() -> None:
 # Shards.
 
 
-def test_a_stream_lives_in_one_shard() -> None:
-    assert {shard_of(f"s{n}", [4]) for n in range(100)} == {4}
-    many = [shard_of(f"s{n}", [4, 7, 9]) for n in range(100)]
-    assert set(many) == {4, 7, 9}
-    assert many == [shard_of(f"s{n}", [4, 7, 9]) for n in range(100)]
+def test_a_server_that_does_not_serve_all_shards_is_not_ready() -> None:
+    link = link_to(Script())
+    with pytest.raises(Unavailable, match="no shards yet"):
+        link.shards.learn(NodeInfo("test", [], total=3))
+    with pytest.raises(Unavailable, match=r"nobody serves the shards \[1\]"):
+        link.shards.learn(NodeInfo("test", [0, 2], total=3))
+    link.shards.learn(NodeInfo("test", [2, 0, 1], epochs=[9, 7, 8], total=3))
+    assert [link.shards[it].epoch for it in link.shards.numbers] == [7, 8, 9]
+    with pytest.raises(BadRequest, match="no shard 3"):
+        link.shards[3]
 
 
-def test_requests_go_to_the_shard_of_their_stream() -> None:
+def test_requests_go_to_the_home_of_their_stream() -> None:
     script = Script()
-    link = link_to(script)
-    link.shards = [3, 5]
+    link = link_to(script, shards=3)
     names = [f"s{n}" for n in range(20)]
     for name in names:
         Waiting(get_stream(link, name))
-    assert [it.shard for it in script.asked] == [str(shard_of(name, [3, 5])) for name in names]
+    assert [it.shard for it in script.asked] == [str(home_of(name, 3)) for name in names]
+    assert {it.shard for it in script.asked} == {"0", "1", "2"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tstreams.client.rules.agent import Agent
+from tstreams.client.rules.agent import Agent, Seat
 from tstreams.client.rules.cursor import Start
 from tstreams.client.rules.handling import Handling
 from tstreams.client.rules.session import Session
@@ -24,9 +24,10 @@ class Bench:
 
     def __init__(self, engines: int = 2) -> None:
         self.script = Script()
-        session = Session(link_to(self.script), 0, 1)
+        link = link_to(self.script)
+        seat = Seat(Session(link, link.shards[0], 1), 5)
         info = StreamInfo(7, "clicks", 3, 1000, "", None)
-        agent = Agent(session, "reader", "s1", AgentOpened(5, info))
+        agent = Agent(link, "reader", "s1", AgentOpened(5, info), [seat])
         starts: list[Start] = [(partition, 1, None, False) for partition in range(3)]
         self.rules = Subscriber(agent, starts, engines)
         assert Waiting(self.rules.start()).ended
@@ -143,7 +144,7 @@ def test_who_is_refused_again_and_again_waits_longer_each_time(bench: Bench) -> 
         if "Subscribe" not in bench.script.names:
             target: Any = waiting.target
             pauses.append(target.timeout_s)
-            bench.rules._inflow.begins_at = 0.0
+            bench.rules._inflows[0].begins_at = 0.0
             waiting.go_on()
         bench.again()
     assert 0.0 < pauses[0] <= 0.05

@@ -37,6 +37,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "payload_cache_bytes": ("1 GiB", 1024**3),
     "disk_reserve_bytes": ("4096", 4096),
     "clients_max": ("7", 7),
+    "shards": ("4", 4),
 }
 """For each setting another value than its default: as text, and as what it means."""
 LOSES = {
@@ -55,6 +56,7 @@ LOSES = {
     "payload_cache_bytes": "9",
     "disk_reserve_bytes": "9",
     "clients_max": "9",
+    "shards": "9",
 }
 """And a third value of each that has a flag of its own name."""
 TLS = {"tls_certificate": "/srv/cert", "tls_key": "/srv/key"}

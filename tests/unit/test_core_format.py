@@ -12,26 +12,37 @@ from tstreams.core.records import (
     AgentEnded,
     AnyRecord,
     Committed,
+    CopyDropped,
+    Decided,
     Ended,
     Filled,
     InstantMade,
     ItemsSent,
     Moved,
     Opened,
+    OpenedWith,
     Overruled,
+    Prepared,
     ReaderReset,
+    Refused,
     SessionBegun,
     SessionsEnded,
+    Settled,
     Staged,
     StepCommitted,
+    StepPrepared,
     StreamAltered,
+    StreamCopied,
     StreamCreated,
     StreamDeleted,
     StreamPurged,
+    Told,
+    ToTell,
     decode_record,
     encode_record,
 )
 from tstreams.errors import Corrupt
+from tstreams.protocol import Group
 
 WRITTEN: list[tuple[AnyRecord, str]] = [
     (SessionBegun(7, 0), "0400000093010700"),
@@ -42,7 +53,7 @@ WRITTEN: list[tuple[AnyRecord, str]] = [
     (StreamPurged(7, 4, 8, 300), "080000009506070408cd012c"),
     (
         AgentBegun(7, 5, 9, "producer", 8, "p", 6, [300]),
-        "160000009907070509a870726f647563657208a1700691cd012c",
+        "170000009a07070509a870726f647563657208a1700691cd012c00",
     ),
     (AgentEnded(7, 6, 9, [300]), "09000000950807060991cd012c"),
     (Opened(7, 7, 300, 8, 1, 9, 1_000), "0d00000098090707cd012c080109cd03e8"),
@@ -69,6 +80,27 @@ WRITTEN: list[tuple[AnyRecord, str]] = [
         "110000009712070e08a172929200cd012b92010009",
     ),
     (Overruled(7, 15, [300]), "080000009413070f91cd012c"),
+    (OpenedWith(0, 0, 305, 8, 1, 9, 1_000, 5), "0e00000099140000cd0131080109cd03e805"),
+    (
+        Prepared(7, 16, Group(2, 7, 5), 1_000, [9], [300], [302], [(8, "r", 0, 299)]),
+        "1e0000009915071093020705cd03e8910991cd012c91cd012e919408a17200cd012b",
+    ),
+    (
+        StepPrepared(
+            7, 17, Group(2, 7, 5), 1_000, "job", 3, [300], [302], [304], [(8, 300)], False
+        ),
+        "230000009c16071193020705cd03e8a36a6f620391cd012c91cd012e91cd0130919208cd012cc2",
+    ),
+    (Settled(0, 0, Group(2, 7, 5), True, 1_000), "0c0000009617000093020705c3cd03e8"),
+    (Decided(7, 0, 5, [1, 3]), "080000009518070005920103"),
+    (Refused(7, 0, 5, "expired", [1]), "0f0000009619070005a7657870697265649101"),
+    (ToTell(7, 0, 8, 2, [1, 3]), "09000000961a07000802920103"),
+    (Told(0, 0, [(7, 5, 1)], [(8, 2, 3)]), "0e000000951b000091930705019193080203"),
+    (
+        StreamCopied(0, 0, 8, "a", 2, 60_000, "d", b"s", 4, 2),
+        "120000009b1c000008a16102cdea60a164c401730402",
+    ),
+    (CopyDropped(0, 0, 8, [300], 1_000), "0c000000961d00000891cd012ccd03e8"),
 ]
 """As they were written first. These lines are never changed; fields are only added, at the end of a record."""
 
@@ -95,6 +127,9 @@ def test_what_earlier_versions_wrote_has_the_defaults() -> None:
     )
     instant = bytes.fromhex("0a000000970b0709cd012d080105")
     assert decode_record(memoryview(instant)) == (InstantMade(7, 9, 301, 8, 1, 5, []), len(instant))
+    begun = bytes.fromhex("160000009907070509a870726f647563657208a1700691cd012c")
+    agent = AgentBegun(7, 5, 9, "producer", 8, "p", 6, [300], 0)
+    assert decode_record(memoryview(begun)) == (agent, len(begun))
 
 
 @pytest.mark.parametrize("record", [it for it, _ in WRITTEN], ids=lambda it: type(it).__name__)

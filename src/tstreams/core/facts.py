@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..errors import Error, InvalidState
-from ..protocol import Reply
+from ..protocol import Group, Reply
 
 
 @dataclass(slots=True)
 class StreamState:
-    """A stream as the shard keeps it."""
+    """A stream as the shard keeps it: its own, or a copy of what its home says."""
 
     id: int
     name: str
@@ -21,6 +21,10 @@ class StreamState:
     description: str
     schema: bytes | None
     purged_before: int = 0
+    version: int = 1
+    """Counted up by its home with each change."""
+    local: range = range(0)
+    """Its partitions that are in this shard."""
 
 
 PRODUCER = "producer"
@@ -36,6 +40,13 @@ class Agent:
     stream: int
     name: str
     session: int
+    given_rank: int = 0
+    """Its number at the home of its stream; 0 at the home itself."""
+
+    @property
+    def rank(self) -> int:
+        """Of two agents of one name, that with the higher rank is the newer one."""
+        return self.given_rank or self.id
 
 
 @dataclass(slots=True)
@@ -52,7 +63,7 @@ class OpenTransactionState:
     """Its producer; 0 once it was staged."""
     lease_ms: int
     expires_at_ms: int = 0
-    """When its lease runs out, or the stream's ttl, whichever comes first."""
+    """When its lease runs out, or the stream's ttl, whichever comes first. 0: it is prepared, and never will."""
     items: int = 0
     batches: int = 0
     unfinished: bool = False
@@ -60,6 +71,8 @@ class OpenTransactionState:
     job: str = ""
     """The job that it was handed over to, if it was."""
     step: int = 0
+    group: Group | None = None
+    """The group whose decision it waits for, if it is prepared."""
 
 
 class Cancelled(InvalidState):
@@ -84,6 +97,56 @@ class Session:
     replies: dict[int, Reply | Error] = field(default_factory=dict)
     agents: set[int] = field(default_factory=set)
     """The agents that it opened and that still hold their names."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """Groups that it was to decide on and that were refused, by their numbers, and the code of the reason."""
+    refused_to: int = 0
+    """Groups up to this number are refused as well, unless they were decided."""
+
+
+@dataclass(slots=True)
+class PreparedGroup:
+    """The part of a group that is in this shard, until it is decided elsewhere.
+
+    Invariant: all its transactions are open, and say so (`OpenTransactionState.group`).
+    """
+
+    group: Group
+    session: int
+    lease_ms: int
+    agents: list[int] = field(default_factory=list)
+    transactions: list[int] = field(default_factory=list)
+    empty: list[int] = field(default_factory=list)
+    positions: list[tuple[int, str, int, int]] = field(default_factory=list)
+    job: str = ""
+    """The job that it is a step of, if it is one."""
+    step: int = 0
+    dropped: list[int] = field(default_factory=list)
+    """What other attempts at the step have staged: dropped with the commit, else as it was."""
+    replaced: list[tuple[int, int]] = field(default_factory=list)
+    final: bool = False
+    expires_at_ms: int = 0
+    """When the decider is asked."""
+
+    @property
+    def held(self) -> list[int]:
+        """All transactions whose fate hangs on it."""
+        return [*self.transactions, *self.empty, *self.dropped]
+
+
+@dataclass(slots=True)
+class DecidedGroup:
+    """A group that was decided here, and the shards that have not confirmed yet that they know."""
+
+    committed: bool
+    others: set[int]
+
+
+@dataclass(slots=True)
+class Untold:
+    """A change of a stream that other shards have still to be told. `version` 0: the stream is deleted."""
+
+    version: int
+    shards: set[int]
 
 
 class Facts(Protocol):
@@ -112,3 +175,15 @@ class Facts(Protocol):
 
     def sessions(self) -> Iterable[Session]:
         """All sessions."""
+
+    def prepared(self) -> Iterable[PreparedGroup]:
+        """All groups that wait for their decision."""
+
+    def decided(self) -> Iterable[tuple[tuple[int, int], DecidedGroup]]:
+        """The groups that were decided here and of which not all know, by session and number."""
+
+    def untold(self) -> Iterable[tuple[int, Untold]]:
+        """Streams of which other shards have something to be told."""
+
+    def dropped_copies(self) -> Iterable[tuple[int, int]]:
+        """Streams of other shards that were deleted lately, and when."""

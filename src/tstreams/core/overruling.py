@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import BadRequest, InvalidState, TooLarge
+from ..errors import BadRequest, Fenced, InvalidState, TooLarge
 from ..limits import COMMIT_MEMBERS_MAX
 from ..model import check_name
 from ..protocol import EndTransactions, ResetReader
@@ -10,6 +10,7 @@ from .facts import READER
 from .records import AnyRecord, Overruled, ReaderReset
 from .rules import Rules
 from .state import State
+from .waits import InDoubt
 
 
 class Overruling:
@@ -31,6 +32,13 @@ class Overruling:
         partitions = {partition for partition, _ in request.positions}
         if len(partitions) < len(request.positions):
             raise BadRequest("a partition stands twice in one request")
+        doubts = [
+            group
+            for partition in partitions
+            if (group := self._state.groups.positions.get((stream.id, reader, partition)))
+        ]
+        if doubts:
+            raise InDoubt(dict.fromkeys(doubts), InvalidState.code)
         for partition, transaction in request.positions:
             self._rules.check_partition(stream.id, partition)
             if transaction > self._state.last_id:
@@ -44,11 +52,16 @@ class Overruling:
                 f"reader {reader!r} of stream {stream.name!r} is held by agent {holder}: close that one, or "
                 "force it, which fences that one"
             )
+        if holder and (doubts := self._state.groups.of_agents([holder])):
+            raise InDoubt(doubts, Fenced.code)
         return ReaderReset(
             request.session, request.sequence, stream.id, reader, request.positions, holder
         )
 
     def _end(self, now_ms: int, request: EndTransactions, items: int) -> AnyRecord:
         self._rules.check_members([], request.transactions, 0)
+        known = [it for it in request.transactions if it in self._state.open]
+        if doubts := self._state.groups_of(known):
+            raise InDoubt(doubts, InvalidState.code)
         ids = [self._rules.open_transaction(now_ms, it).id for it in request.transactions]
         return Overruled(request.session, request.sequence, ids)

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import Corrupt
 from ..items import Buffer
-from ..protocol import DECODE_ERRORS
+from ..protocol import DECODE_ERRORS, Group
 
 LENGTH_BYTES = 4
 
@@ -74,7 +74,8 @@ class StreamPurged(Record, frozen=True, tag=6):
 
 
 class AgentBegun(Record, frozen=True, tag=7):
-    """An agent took a name; `fenced` is the one that had it before, or 0, and what it had open."""
+    """An agent took a name; `fenced` is the one that had it before, or 0, and what it had open. `rank`: its number at
+    the home of its stream, if that is another shard."""
 
     agent: int
     kind: str
@@ -82,6 +83,7 @@ class AgentBegun(Record, frozen=True, tag=7):
     name: str
     fenced: int
     cancelled: list[int]
+    rank: int = 0
 
 
 class AgentEnded(Record, frozen=True, tag=8):
@@ -212,6 +214,108 @@ class Overruled(Record, frozen=True, tag=19):
     transactions: list[int]
 
 
+# Between shards.
+
+
+class OpenedWith(Record, frozen=True, tag=20):
+    """A transaction was opened with its only batch, which follows, and stays open: it was brought to be prepared."""
+
+    transaction: int
+    stream: int
+    partition: int
+    agent: int
+    lease_ms: int
+    count: int
+
+
+class Prepared(Record, frozen=True, tag=21):
+    """The part of a group that is in this shard can be committed. Only the decision ends it: `Settled`.
+
+    Fields as of `Committed`. `agents`: all members; none of them loses its name before that.
+    """
+
+    group: Group
+    lease_ms: int
+    agents: list[int]
+    transactions: list[int]
+    empty: list[int]
+    positions: list[tuple[int, str, int, int]]
+
+
+class StepPrepared(Record, frozen=True, tag=22):
+    """The same for the part of a step of a job. Fields as of `StepCommitted`."""
+
+    group: Group
+    lease_ms: int
+    job: str
+    step: int
+    transactions: list[int]
+    empty: list[int]
+    dropped: list[int]
+    replaced: list[tuple[int, int]]
+    final: bool
+
+
+class Settled(Record, frozen=True, tag=23):
+    """A group that was prepared here has happened, or never will: then what it would have committed is cancelled."""
+
+    group: Group
+    committed: bool
+    now_ms: int
+
+
+class Decided(Record, frozen=True, tag=24):
+    """A group of this session has happened, everywhere: behind the record of its part in this shard, in one group of
+    the log. `others`: the shards that have to be told."""
+
+    number: int
+    others: list[int]
+
+
+class Refused(Record, frozen=True, tag=25):
+    """A group of this session never happens. `reason`: the code of an error. `others`: the shards that are told."""
+
+    number: int
+    reason: str
+    others: list[int]
+
+
+class ToTell(Record, frozen=True, tag=26):
+    """A stream is changed by the record behind this one, and these shards have to be told. `version` 0: it is deleted."""
+
+    stream: int
+    version: int
+    shards: list[int]
+
+
+class Told(Record, frozen=True, tag=27):
+    """Other shards know: of groups (session, number, shard), and of streams (stream, version, shard)."""
+
+    groups: list[tuple[int, int, int]]
+    streams: list[tuple[int, int, int]]
+
+
+class StreamCopied(Record, frozen=True, tag=28):
+    """A stream of another shard is so from now on, by what its home says."""
+
+    stream: int
+    name: str
+    partitions: int
+    ttl_ms: int
+    description: str
+    schema: bytes | None
+    purged_before: int
+    version: int
+
+
+class CopyDropped(Record, frozen=True, tag=29):
+    """A stream of another shard is gone, with all that it held here. There may have been nothing of it."""
+
+    stream: int
+    cancelled: list[int]
+    now_ms: int
+
+
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
@@ -232,7 +336,20 @@ AnyRecord: TypeAlias = (
     | StepCommitted
     | ReaderReset
     | Overruled
+    | OpenedWith
+    | Prepared
+    | StepPrepared
+    | Settled
+    | Decided
+    | Refused
+    | ToTell
+    | Told
+    | StreamCopied
+    | CopyDropped
 )
+
+WITH_ITEMS = (Filled, InstantMade, ItemsSent, Moved, OpenedWith)
+"""The records that an item batch follows."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)

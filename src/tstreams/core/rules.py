@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import (
     AlreadyExists,
@@ -37,18 +37,21 @@ from ..protocol import (
     Change,
     CloseAgent,
     Commit,
+    CommitStep,
     CreateStream,
     DeleteStream,
     Done,
     Instant,
     OpenAgent,
     OpenTransaction,
+    Prepare,
     PurgeStream,
     ReadPosition,
     Reply,
     SendItems,
     StreamInfo,
 )
+from ..sharding import giver_of, shards_of
 from .facts import (
     PRODUCER,
     READER,
@@ -62,26 +65,38 @@ from .records import (
     AgentEnded,
     AnyRecord,
     Committed,
+    Decided,
     Ended,
     Filled,
     InstantMade,
     ItemsSent,
     Opened,
+    OpenedWith,
     StreamAltered,
     StreamCreated,
     StreamDeleted,
     StreamPurged,
+    ToTell,
 )
 from .state import State
+from .waits import CopyNeeded, InDoubt
+
+Decision: TypeAlias = AnyRecord | tuple[AnyRecord, ...]
+"""The record of a request; or several, which belong into one group of the log."""
 
 
 class Rules:
     """Decides on requests: `by_type` has what to call for each kind of them, with the time and the number of
-    items that came along. It gives the record, or raises the typed error. Nothing here changes the state."""
+    items that came along. It gives the record, or raises the typed error; `InDoubt` or `CopyNeeded` (`waits.py`) if
+    another shard has to be heard first.
+    `bringing` has the same for those that may bring several batches. Nothing here changes the state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.by_type: dict[type, Callable[[int, Any, int], AnyRecord]] = {
+        self.bringing: dict[type, Callable[[int, Any, Sequence[int]], tuple[AnyRecord, ...]]] = {
+            Commit: self.decide_commit
+        }
+        self.by_type: dict[type, Callable[[int, Any, int], Decision]] = {
             CreateStream: self._create_stream,
             AlterStream: self._alter_stream,
             DeleteStream: self._delete_stream,
@@ -95,7 +110,7 @@ class Rules:
             CancelTransactions: self._cancel,
         }
 
-    def register(self, kind: type[Change], decide: Callable[[int, Any, int], AnyRecord]) -> None:
+    def register(self, kind: type[Change], decide: Callable[[int, Any, int], Decision]) -> None:
         """Let requests of a kind be decided on elsewhere."""
         self.by_type[kind] = decide
 
@@ -107,6 +122,28 @@ class Rules:
         Until its own record nothing of it is visible. They must get into one group of the log.
         """
         agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
+        brought, filled, new = self.brought(now_ms, request, agents, counts)
+        committed = self.committed(now_ms, request, agents, filled, new)
+        if request.others:
+            return (*brought, committed, self.decided(request))
+        if (
+            len(brought) == 1
+            and committed.positions
+            and (committed.transactions, committed.empty) == (new, [])
+        ):
+            return (_in_one(committed, brought[0]),)
+        return (*brought, committed)
+
+    def brought(
+        self,
+        now_ms: int,
+        request: Commit | Prepare,
+        agents: dict[int, Agent],
+        counts: Sequence[int],
+        lease_ms: int = 0,
+    ) -> tuple[list[AnyRecord], dict[int, bool], list[int]]:
+        """The records of the batches that came along; which open transactions they were the last of, and whether each
+        ends with a whole item; and the transactions that are new. Those stay open if they have a lease."""
         brought: list[AnyRecord] = []
         filled: dict[int, bool] = {}
         new: list[int] = []
@@ -129,15 +166,12 @@ class Rules:
             if count == 0:
                 raise BadRequest("a transaction that comes with a commit holds whole items")
             new.append(next_id + len(new))
-            brought.append(Filled(0, 0, new[-1], agent.stream, it.partition, agent.id, count))
-        committed = self._committed(now_ms, request, agents, filled, new)
-        if (
-            len(brought) == 1
-            and committed.positions
-            and (committed.transactions, committed.empty) == (new, [])
-        ):
-            return (_in_one(committed, brought[0]),)
-        return (*brought, committed)
+            place = (new[-1], agent.stream, it.partition, agent.id)
+            if lease_ms:
+                brought.append(OpenedWith(0, 0, *place, lease_ms, count))
+            else:
+                brought.append(Filled(0, 0, *place, count))
+        return brought, filled, new
 
     def reply_to(self, record: AnyRecord) -> Reply:
         """What the client is told once this record, just applied, is durable."""
@@ -161,6 +195,7 @@ class Rules:
         check_stream_ttl(request.ttl_ms / 1000)
         check_description(request.description)
         _check_schema(request.schema)
+        self._state.check_home(name)
         if self._state.find_stream(name) is not None:
             raise AlreadyExists(f"there is a stream {name!r} already")
         return StreamCreated(
@@ -174,8 +209,8 @@ class Rules:
             request.schema,
         )
 
-    def _alter_stream(self, now_ms: int, request: AlterStream, items: int) -> AnyRecord:
-        stream = self._state.stream_named(request.name)
+    def _alter_stream(self, now_ms: int, request: AlterStream, items: int) -> Decision:
+        stream = self._home_stream(request.name)
         ttl_ms, description = stream.ttl_ms, stream.description
         if request.ttl_ms is not None:
             ttl_ms = check_stream_ttl(request.ttl_ms / 1000)
@@ -185,7 +220,7 @@ class Rules:
             _check_schema(request.schema)
             _check_replaced(stream, request.old_schema)
         died_before = max(0, now_ms - stream.ttl_ms) * IDS_PER_MS if ttl_ms > stream.ttl_ms else 0
-        return StreamAltered(
+        altered = StreamAltered(
             request.session,
             request.sequence,
             stream.id,
@@ -194,17 +229,33 @@ class Rules:
             died_before,
             request.schema,
         )
+        return self._told_to_others(altered, stream, stream.version + 1)
 
-    def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> AnyRecord:
-        stream = self._state.stream_named(request.name)
+    def _delete_stream(self, now_ms: int, request: DeleteStream, items: int) -> Decision:
+        stream = self._home_stream(request.name)
+        if doubts := self._state.groups_of_stream(stream.id):
+            raise InDoubt(doubts, InvalidState.code)
         cancelled = [it for _, head in self._state.heads_of(stream) for it in head]
-        return StreamDeleted(request.session, request.sequence, stream.id, cancelled)
+        deleted = StreamDeleted(request.session, request.sequence, stream.id, cancelled)
+        return self._told_to_others(deleted, stream, 0)
 
-    def _purge_stream(self, now_ms: int, request: PurgeStream, items: int) -> AnyRecord:
-        stream = self._state.stream_named(request.name)
+    def _purge_stream(self, now_ms: int, request: PurgeStream, items: int) -> Decision:
+        stream = self._home_stream(request.name)
         # What is written after this is not purged, however late the time that was named.
         before_id = min(request.before_id, self._state.last_id + 1)
-        return StreamPurged(request.session, request.sequence, stream.id, before_id)
+        purged = StreamPurged(request.session, request.sequence, stream.id, before_id)
+        return self._told_to_others(purged, stream, stream.version + 1)
+
+    def _told_to_others(self, record: AnyRecord, stream: StreamState, version: int) -> Decision:
+        """A change, and before it that the other shards of the stream have to be told, if there are any."""
+        others = shards_of(stream.name, stream.partitions, self._state.shards)[1:]
+        if not others:
+            return record
+        return ToTell(record.session, 0, stream.id, version, others), record
+
+    def _home_stream(self, name: str) -> StreamState:
+        self._state.check_home(name)
+        return self._state.stream_named(name)
 
     # Agents.
 
@@ -212,8 +263,10 @@ class Rules:
         if request.kind not in (PRODUCER, READER):
             raise BadRequest(f"an agent is a {PRODUCER} or a {READER}, not {request.kind!r:.40}")
         name = check_name(request.name, request.kind)
-        stream = self._state.stream_named(request.stream)
+        stream = self._copied(request) if request.rank else self._home_stream(request.stream)
         fenced = self._state.holder(request.kind, stream.id, name)
+        if fenced:
+            self._check_takeover(fenced, request)
         return AgentBegun(
             request.session,
             request.sequence,
@@ -223,10 +276,35 @@ class Rules:
             name,
             fenced,
             self._state.open_of(fenced) if fenced else [],
+            request.rank,
         )
+
+    def _copied(self, request: OpenAgent) -> StreamState:
+        """The stream of an agent that was opened at its home before."""
+        home = giver_of(request.number)
+        if home == self._state.number or home != giver_of(request.rank):
+            raise BadRequest(
+                f"agent {request.rank} of stream {request.number} has no rank in shard {self._state.number}"
+            )
+        stream = self._state.stream(request.number)
+        if stream.version < request.version:
+            raise CopyNeeded(home, stream.id, version=request.version)
+        if stream.name != request.stream:
+            raise BadRequest(f"stream {stream.id} is {stream.name!r}, not {request.stream!r:.80}")
+        return stream
+
+    def _check_takeover(self, holder: int, request: OpenAgent) -> None:
+        agent = self._state.agent(holder)
+        assert agent is not None, "who holds a name is known"
+        if request.rank and request.rank < agent.rank:
+            raise fenced(request.rank)
+        if doubts := self._state.groups.of_agents([holder]):
+            raise InDoubt(doubts, Fenced.code)
 
     def _close_agent(self, now_ms: int, request: CloseAgent, items: int) -> AnyRecord:
         self.agent(request.agent)
+        if doubts := self._state.groups.of_agents([request.agent]):
+            raise InDoubt(doubts)
         open_ones = self._state.open_of(request.agent)
         return AgentEnded(request.session, request.sequence, request.agent, open_ones)
 
@@ -282,14 +360,40 @@ class Rules:
             items,
         )
 
-    def _commit(self, now_ms: int, request: Commit, items: int) -> AnyRecord:
+    def _commit(self, now_ms: int, request: Commit, items: int) -> Decision:
         agents = {agent_id: self.agent(agent_id) for agent_id in request.agents}
-        return self._committed(now_ms, request, agents, {}, [])
+        committed = self.committed(now_ms, request, agents, {}, [])
+        return (committed, self.decided(request)) if request.others else committed
 
-    def _committed(
+    def decided(self, request: Commit | CommitStep) -> Decided:
+        """That a group which spans shards has happened. Refuses one that was decided before."""
+        number, others, state = request.group, request.others, self._state
+        if (
+            not number
+            or len(set(others)) < len(others)
+            or not all(it < state.shards and it != state.number for it in others)
+        ):
+            raise BadRequest(f"group {number} has no such participants: {others!r:.80}")
+        if (reason := self.refusal(request)) is not None:
+            raise Error.from_wire(
+                reason,
+                f"checkpoint {number} was refused: a shard that is part of it could not wait any longer, or "
+                "somebody took the name of one of its agents",
+            )
+        if (request.session, number) in state.groups.decided:
+            raise InvalidState(f"checkpoint {number} of this session has happened already")
+        return Decided(request.session, 0, number, others)
+
+    def refusal(self, request: Commit | CommitStep) -> str | None:
+        """The code of the reason why a group was refused before, if it was."""
+        session = self._state.sessions[request.session]
+        passed = Expired.code if request.group <= session.refused_to else None
+        return session.refused.get(request.group, passed)
+
+    def committed(
         self,
         now_ms: int,
-        request: Commit,
+        request: Commit | Prepare,
         agents: dict[int, Agent],
         filled: dict[int, bool],
         new: list[int],
@@ -310,11 +414,14 @@ class Rules:
         for agent in agents.values():
             self._check_stream(agent)
         positions = []
+        doubtful = self._state.groups.positions
         for position in request.positions:
             reader = agents.get(position.agent)
             if reader is None or reader.kind != READER:
                 raise BadRequest("a position in a commit belongs to a reader that is a member")
             self.check_partition(reader.stream, position.partition)
+            if doubtful:
+                self._check_settled(reader, position.partition)
             self._check_after(reader, position)
             positions.append((reader.stream, reader.name, position.partition, position.transaction))
         return Committed(request.session, request.sequence, full + new, empty, positions)
@@ -359,6 +466,11 @@ class Rules:
         except NotFound:
             raise NotFound(f"agent {agent.id}: its stream has been deleted") from None
 
+    def _check_settled(self, reader: Agent, partition: int) -> None:
+        key = (reader.stream, reader.name, partition)
+        if (group := self._state.groups.positions.get(key)) is not None:
+            raise InDoubt([group])
+
     def _check_after(self, reader: Agent, position: ReadPosition) -> None:
         if position.after is None:
             return
@@ -377,12 +489,10 @@ class Rules:
         return agent
 
     def check_partition(self, stream_id: int, partition: int) -> None:
-        """Refuse a partition that a stream has not."""
+        """Refuse a partition that a stream has not, or not here."""
         stream = self._state.stream(stream_id)
-        if partition >= stream.partitions:
-            raise BadRequest(
-                f"stream {stream.name!r} has the partitions 0 to {stream.partitions - 1}, not {partition}"
-            )
+        if partition not in stream.local:
+            raise no_partition(stream, partition, self._state.number)
 
     def open_transaction(self, now_ms: int, transaction_id: int) -> OpenTransactionState:
         """A transaction that is open, and whose time has not run out."""
@@ -392,6 +502,8 @@ class Rules:
         reason: type[Error] = Expired
         if transaction is None:
             reason = self._state.ended.get(transaction_id, InvalidState)
+        elif transaction.group is not None:
+            raise InDoubt([transaction.group])
         if reason is Expired:
             raise Expired(
                 f"transaction {transaction_id}: its lease ran out; what it held is dropped"
@@ -431,6 +543,17 @@ def fenced(agent_id: int) -> Fenced:
     )
 
 
+def no_partition(stream: StreamState, partition: int, shard: int) -> BadRequest:
+    """The refusal of a partition that a stream has not, or not in this shard."""
+    if partition < stream.partitions:
+        return BadRequest(
+            f"partition {partition} of stream {stream.name!r} is not in shard {shard}"
+        )
+    return BadRequest(
+        f"stream {stream.name!r} has the partitions 0 to {stream.partitions - 1}, not {partition}"
+    )
+
+
 def _check_schema(schema: bytes | None) -> None:
     if schema is not None and len(schema) > SCHEMA_BYTES_MAX:
         raise TooLarge(f"a schema of {len(schema)} bytes is over {SCHEMA_BYTES_MAX}")
@@ -458,4 +581,5 @@ def info_of(stream: StreamState) -> StreamInfo:
         stream.description,
         stream.schema,
         stream.purged_before,
+        stream.version,
     )

@@ -9,16 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import Error, InvalidState, TooLarge
+from ..errors import Error, Expired, InvalidState, TooLarge
 from ..limits import SESSION_REPLIES_MAX, SESSION_TTL_MS, SESSIONS_MAX
-from ..protocol import Change, Commit, KeepAlive, Reply, SessionOpened
+from ..protocol import (
+    AskDecision,
+    Change,
+    Decision,
+    Done,
+    KeepAlive,
+    Reply,
+    SessionOpened,
+    Settle,
+    StreamInfo,
+    TellStream,
+)
+from .copying import Copying
 from .facts import Facts, Session
 from .overruling import Overruling
-from .records import AnyRecord, Ended, SessionBegun, SessionsEnded
+from .preparing import Preparing
+from .records import AnyRecord, Ended, SessionBegun, SessionsEnded, Told
 from .rules import Rules
 from .staging import Staging
 from .state import State
 from .transitions import Transitions
+from .waits import CopyNeeded, InDoubt
 
 _SESSIONS_EVERY_MS = 10_000
 """How often silent sessions are looked for: they may live a little longer, and there may be many."""
@@ -27,13 +41,26 @@ _SESSIONS_EVERY_MS = 10_000
 class Shard:
     """A shard's state, and all that can happen to it."""
 
-    def __init__(self, facts: Facts, *, last_id: int, last_number: int, now_ms: int) -> None:
-        self.state = State(facts, last_id, last_number, now_ms)
+    def __init__(
+        self,
+        facts: Facts,
+        *,
+        last_id: int,
+        last_number: int,
+        now_ms: int,
+        number: int = 0,
+        shards: int = 1,
+    ) -> None:
+        """`number` is which of so many `shards` it is."""
+        self.state = State(facts, last_id, last_number, now_ms, number, shards)
         self._rules = Rules(self.state)
-        Staging(self.state, self._rules)
+        self._preparing = Preparing(self.state, self._rules)
+        self._copying = Copying(self.state)
+        Staging(self.state, self._rules, self._preparing)
         Overruling(self.state, self._rules)
         self._transitions = Transitions(self.state)
         self._decide = self._rules.by_type
+        self._bringing = self._rules.bringing
         self._apply = self._transitions.by_type
         self._sessions_due_ms = 0
         self._ticked_at_ms = now_ms
@@ -46,7 +73,8 @@ class Shard:
 
         The records to be made durable, as one group (none: this request took effect before), and the
         reply to be sent then. Batches belong to the first of the records, in their order. Raises the
-        typed error that the client gets; nothing has changed then.
+        typed error that the client gets; nothing has changed then. `InDoubt` and `CopyNeeded`: it cannot be
+        decided on yet. It has not even been counted, and can be handed in again before later ones.
         """
         session = self.state.sessions.get(request.session)
         if session is None or request.acked != session.acked + 1:
@@ -63,20 +91,65 @@ class Shard:
                 f"{SESSION_REPLIES_MAX} answers are not acknowledged: say with each request which "
                 "of them have come"
             )
-        session.last = sequence
         try:
             if brought:
-                assert isinstance(request, Commit)
-                records = self._rules.decide_commit(now_ms, request, brought)
+                records = self._bringing[type(request)](now_ms, request, brought)
             else:
-                records = (self._decide[type(request)](now_ms, request, items),)
+                decided = self._decide[type(request)](now_ms, request, items)
+                records = decided if isinstance(decided, tuple) else (decided,)
+        except (InDoubt, CopyNeeded):
+            raise
         except Error as error:
+            session.last = sequence
             session.replies[sequence] = error
             raise
+        session.last = sequence
         for record in records:
             self._apply[type(record)](now_ms, record)
         reply = session.replies[sequence] = self._rules.reply_to(records[-1])
         return records, reply
+
+    def refuse(self, now_ms: int, request: Change, error: Error) -> None:
+        """A request that could not be decided on is refused: what it waited for will not come."""
+        session = self._session(now_ms, request.session, request.acked)
+        if request.sequence > session.last:
+            session.last = request.sequence
+            session.replies[request.sequence] = error
+
+    # Between shards.
+
+    def settle(self, now_ms: int, request: Settle) -> tuple[tuple[AnyRecord, ...], Reply]:
+        """The decision on a group that was prepared here. Said again, it is `Done` without a record."""
+        return self._applied(now_ms, self._preparing.settle(now_ms, request)), Done()
+
+    def decide(self, now_ms: int, request: AskDecision) -> tuple[tuple[AnyRecord, ...], Decision]:
+        """Whether a group has happened that is decided on here: now it is decided."""
+        records, committed = self._preparing.decide(request)
+        return self._applied(now_ms, records), Decision(committed)
+
+    def tell(self, now_ms: int, request: TellStream) -> tuple[tuple[AnyRecord, ...], Reply]:
+        """What the home of a stream says. `InDoubt`: it is to be told again when the groups are settled."""
+        return self._applied(now_ms, self._copying.tell(now_ms, request)), Done()
+
+    def copy(self, now_ms: int, info: StreamInfo) -> tuple[AnyRecord, ...]:
+        """A stream as its home has it, which was asked. May raise `InDoubt` as well."""
+        return self._applied(now_ms, self._copying.copy(now_ms, info))
+
+    def told(
+        self,
+        now_ms: int,
+        groups: list[tuple[int, int, int]],
+        streams: list[tuple[int, int, int]],
+    ) -> tuple[AnyRecord, ...]:
+        """Others know, and have confirmed it: see `Told`."""
+        return self._applied(now_ms, (Told(0, 0, groups, streams),))
+
+    def _applied(self, now_ms: int, records: tuple[AnyRecord, ...]) -> tuple[AnyRecord, ...]:
+        for record in records:
+            self.apply(now_ms, record)
+        return records
+
+    # One record.
 
     def apply(self, now_ms: int, record: AnyRecord) -> None:
         """Let a record take effect: one just decided on, or one read from the log."""
@@ -110,20 +183,34 @@ class Shard:
             self.state.clock_went_back(now_ms)
             self._sessions_due_ms = min(self._sessions_due_ms, now_ms + _SESSIONS_EVERY_MS)
         self._ticked_at_ms = now_ms
+        if late := self.state.groups.take_expired(now_ms):
+            self.state.groups.ask(late, Expired.code)
         if expired := self.state.take_expired(now_ms):
             records.append(Ended(0, 0, expired, True))
             self.apply(now_ms, records[-1])
         if now_ms < self._sessions_due_ms:
             return records
         self._sessions_due_ms = now_ms + _SESSIONS_EVERY_MS
-        sessions = self.state.sessions.values()
-        if silent := [session for session in sessions if session.expires_at_ms <= now_ms]:
+        self.state.forget_deleted(now_ms)
+        if silent := self._silent(now_ms):
             agents = sorted(agent for session in silent for agent in session.agents)
             left_open = [it for agent in agents for it in self.state.open_of(agent)]
             ids = [session.id for session in silent]
             records.append(SessionsEnded(0, 0, ids, agents, left_open))
             self.apply(now_ms, records[-1])
         return records
+
+    def _silent(self, now_ms: int) -> list[Session]:
+        """Sessions that were not heard of for too long. One with an agent in a group ends after that is decided."""
+        groups = self.state.groups
+        silent = []
+        for session in self.state.sessions.values():
+            if session.expires_at_ms <= now_ms:
+                if doubts := groups.of_agents(session.agents):
+                    groups.ask(doubts, Expired.code)
+                else:
+                    silent.append(session)
+        return silent
 
     def _session(self, now_ms: int, session_id: int, acked: int) -> Session:
         session = self.state.sessions.get(session_id)

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TypeVar
 
-from ..errors import Error, NotFound
-from ..limits import ENDED_KEPT_MAX, SESSION_TTL_MS, STREAMS_CACHED_MAX
+from ..errors import BadRequest, Error, NotFound
+from ..limits import (
+    DELETED_KEPT_MAX,
+    DELETED_KEPT_MS,
+    ENDED_KEPT_MAX,
+    SESSION_TTL_MS,
+    STREAMS_CACHED_MAX,
+)
 from ..model import IDS_PER_MS
-from .facts import PRODUCER, Agent, Facts, OpenTransactionState, Session, StreamState
+from ..protocol import Group
+from ..sharding import SHARD_BITS, giver_of, home_of, partitions_in
+from .facts import (
+    PRODUCER,
+    Agent,
+    Facts,
+    OpenTransactionState,
+    PreparedGroup,
+    Session,
+    StreamState,
+    Untold,
+)
+from .groups import Groups
+from .waits import CopyNeeded
 
 Owner = TypeVar("Owner", int, str)
 
@@ -23,11 +43,22 @@ class State:
     the index has caught up.
     """
 
-    def __init__(self, facts: Facts, last_id: int, last_number: int, now_ms: int) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        last_id: int,
+        last_number: int,
+        now_ms: int,
+        number: int = 0,
+        shards: int = 1,
+    ) -> None:
         self._facts = facts
+        self.number = number
+        """Which shard this is, of so many."""
+        self.shards = shards
         self.last_id = last_id
         """The greatest transaction id given out."""
-        self.last_number = last_number
+        self.last_number = max(last_number, number << SHARD_BITS)
         """The greatest number given to a stream, a session or an agent."""
         self.open: dict[int, OpenTransactionState] = {}
         # Ordered dictionaries, because their first entry is found at once, however many were removed
@@ -49,8 +80,18 @@ class State:
         self._staged: dict[str, set[int]] = {}
         self._last_steps: dict[str, int] = {}
         self._leases: list[tuple[int, int]] = []
+        self.groups = Groups()
+        self.groups.decided.update(facts.decided())
+        self.heard = 0
+        """Counts what was heard from other shards: something may go on that had to wait for it."""
+        self.untold: dict[int, Untold] = dict(facts.untold())
+        """Streams of this shard of which others have something to be told."""
+        self.deleted: OrderedDict[int, int] = OrderedDict(facts.dropped_copies())
+        """Streams of other shards that were deleted lately, and when: what was under way must not bring them back."""
         for transaction in facts.open_transactions():
             self.hold(transaction, now_ms)  # nobody could keep a lease while we were away
+        for group in facts.prepared():
+            self.prepare(group, now_ms)
         for session in facts.sessions():
             session.expires_at_ms = now_ms + SESSION_TTL_MS
             self.sessions[session.id] = session
@@ -77,8 +118,22 @@ class State:
         """A stream by its name; `NotFound` if there is none."""
         stream = self.find_stream(name)
         if stream is None:
+            if not self.is_home_of(name):
+                raise CopyNeeded(home_of(name, self.shards), 0, name)
             raise NotFound(f"there is no stream {name!r}")
         return stream
+
+    def is_home_of(self, name: str) -> bool:
+        """Whether streams of this name are defined here."""
+        return self.shards == 1 or home_of(name, self.shards) == self.number
+
+    def check_home(self, name: str) -> None:
+        """Refuse a stream that is not defined here."""
+        if not self.is_home_of(name):
+            home = home_of(name, self.shards)
+            raise BadRequest(
+                f"stream {name!r:.80} is at home in shard {home}, not in {self.number}"
+            )
 
     def stream(self, stream_id: int) -> StreamState:
         """A stream by its number; `NotFound` if it has been deleted."""
@@ -88,11 +143,15 @@ class State:
             if stream is not None:
                 self.remember_stream(stream)
         if stream is None:
+            home = giver_of(stream_id)
+            if home != self.number and home < self.shards and stream_id not in self.deleted:
+                raise CopyNeeded(home, stream_id)
             raise NotFound("the stream has been deleted")
         return stream
 
     def remember_stream(self, stream: StreamState) -> None:
         """A stream that was made, or looked up."""
+        stream.local = partitions_in(stream.name, stream.partitions, self.number, self.shards)
         self._streams[stream.id] = stream
         self._names[stream.name] = stream.id
 
@@ -100,6 +159,36 @@ class State:
         """A stream was deleted: the index may still know it until it has caught up."""
         self._streams[stream.id] = None
         self._names[stream.name] = None
+
+    def drop_copy(self, stream_id: int, now_ms: int) -> None:
+        """A stream of another shard was deleted."""
+        stream = self._streams.get(stream_id) or self._facts.stream(stream_id)
+        if stream is not None:
+            self.forget_stream(stream)
+        self.deleted[stream_id] = now_ms
+        self.deleted.move_to_end(stream_id)
+        self.heard += 1
+
+    def forget_deleted(self, now_ms: int) -> None:
+        """Nothing that was under way is under way for so long."""
+        deleted = self.deleted
+        while deleted:
+            stream_id, at_ms = next(iter(deleted.items()))
+            if at_ms + DELETED_KEPT_MS > now_ms and len(deleted) <= DELETED_KEPT_MAX:
+                return
+            del deleted[stream_id]
+
+    def to_tell(self, stream_id: int, version: int, shards: list[int]) -> None:
+        """Other shards have to be told how a stream is now, or (0) that it is gone."""
+        self.untold[stream_id] = Untold(version, set(shards))
+
+    def told(self, stream_id: int, version: int, shard: int) -> None:
+        """Another shard knows of a change. What came after that it has still to be told."""
+        untold = self.untold.get(stream_id)
+        if untold is not None and untold.version == version:
+            untold.shards.discard(shard)
+            if not untold.shards:
+                del self.untold[stream_id]
 
     def agent(self, agent_id: int) -> Agent | None:
         """An agent, if it holds its name."""
@@ -116,7 +205,7 @@ class State:
         if agent is None or agent.kind != PRODUCER:
             return None
         stream = self._streams.get(agent.stream)
-        return agent if stream is not None and partition < stream.partitions else None
+        return agent if stream is not None and partition in stream.local else None
 
     def holder(self, kind: str, stream_id: int, name: str) -> int:
         """The agent that holds a name, or 0."""
@@ -214,6 +303,8 @@ class State:
 
     def _extend(self, transaction: OpenTransactionState, now_ms: int) -> None:
         """Its lease begins anew, but its data would not outlive the stream's ttl."""
+        if transaction.group is not None:
+            return
         dies_at_ms = transaction.id // IDS_PER_MS + self.stream(transaction.stream).ttl_ms
         transaction.expires_at_ms = min(now_ms + transaction.lease_ms, dies_at_ms)
 
@@ -246,6 +337,44 @@ class State:
         for agent_id in session.agents & self._open_of_agent.keys():
             for transaction_id in self._open_of_agent[agent_id]:
                 self._extend(self.open[transaction_id], now_ms)
+
+    # Groups that span shards.
+
+    def prepare(self, it: PreparedGroup, now_ms: int) -> None:
+        """A group waits for its decision: nothing else ends what it holds."""
+        self.groups.add(it, now_ms)
+        for transaction_id in it.held:
+            transaction = self.open[transaction_id]
+            transaction.group = it.group
+            transaction.expires_at_ms = 0
+
+    def settle(self, group: Group) -> PreparedGroup:
+        """A group waits no more. What it held has still to be released, or given back."""
+        self.heard += 1
+        return self.groups.remove(group)
+
+    def give_back(self, transaction_id: int, now_ms: int) -> None:
+        """A transaction is prepared no more, and open as before."""
+        transaction = self.open[transaction_id]
+        transaction.group = None
+        self._extend(transaction, now_ms)
+        heapq.heappush(self._leases, (transaction.expires_at_ms, transaction_id))
+
+    def head_group(self, stream_id: int, partition: int, to_id: int) -> Group | None:
+        """The group that readers of a partition have to wait for, if it is one that holds them back up to this id."""
+        frontier = self.frontier(stream_id, partition)
+        return None if frontier is None or frontier > to_id else self.open[frontier].group
+
+    def groups_of(self, transactions: Iterable[int]) -> list[Group]:
+        """The groups that have any of these open transactions."""
+        if not self.groups.prepared:
+            return []
+        found = (self.open[it].group for it in transactions)
+        return list(dict.fromkeys(it for it in found if it is not None))
+
+    def groups_of_stream(self, stream_id: int) -> list[Group]:
+        """The groups that have to do with a stream."""
+        return self.groups.of_stream(stream_id, lambda it: self.open[it].stream == stream_id)
 
     # Jobs.
 
@@ -294,6 +423,7 @@ class State:
 
     def clock_went_back(self, now_ms: int) -> None:
         """What was to end at a time of the old clock ends no later than if its client had just been heard of."""
+        self.groups.clock_went_back(now_ms)
         for transaction in self.open.values():
             latest_ms = now_ms + transaction.lease_ms
             transaction.expires_at_ms = min(transaction.expires_at_ms, latest_ms)
@@ -308,7 +438,7 @@ class State:
         while self._leases and self._leases[0][0] <= now_ms:
             _, transaction_id = heapq.heappop(self._leases)
             transaction = self.open.get(transaction_id)
-            if transaction is None:
+            if transaction is None or transaction.group is not None:
                 continue
             if transaction.expires_at_ms > now_ms:
                 heapq.heappush(self._leases, (transaction.expires_at_ms, transaction_id))

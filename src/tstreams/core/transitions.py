@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import Error, Expired, Fenced, InvalidState
-from ..limits import SESSION_TTL_MS
+from ..limits import REFUSED_MAX, SESSION_TTL_MS
 from .facts import (
     Agent,
     Cancelled,
     CancelledByOperator,
+    DecidedGroup,
     OpenTransactionState,
+    PreparedGroup,
     Session,
     StreamState,
 )
@@ -19,22 +21,32 @@ from .records import (
     AgentBegun,
     AgentEnded,
     Committed,
+    CopyDropped,
+    Decided,
     Ended,
     Filled,
     InstantMade,
     ItemsSent,
     Moved,
     Opened,
+    OpenedWith,
     Overruled,
+    Prepared,
     ReaderReset,
+    Refused,
     SessionBegun,
     SessionsEnded,
+    Settled,
     Staged,
     StepCommitted,
+    StepPrepared,
     StreamAltered,
+    StreamCopied,
     StreamCreated,
     StreamDeleted,
     StreamPurged,
+    Told,
+    ToTell,
 )
 from .state import State
 
@@ -67,6 +79,16 @@ class Transitions:
             StepCommitted: self._step_committed,
             ReaderReset: self._reader_reset,
             Overruled: self._overruled,
+            OpenedWith: self._opened_with,
+            Prepared: self._prepared,
+            StepPrepared: self._step_prepared,
+            Settled: self._settled,
+            Decided: self._decided,
+            Refused: self._refused,
+            ToTell: self._to_tell,
+            Told: self._told,
+            StreamCopied: self._stream_copied,
+            CopyDropped: self._copy_dropped,
         }
 
     def _session_begun(self, now_ms: int, record: SessionBegun) -> None:
@@ -101,6 +123,7 @@ class Transitions:
         if record.schema is not None:
             stream.schema = record.schema
         stream.purged_before = max(stream.purged_before, record.purged_before)
+        stream.version += 1
         self._state.ttl_changed(stream)
 
     def _stream_deleted(self, now_ms: int, record: StreamDeleted) -> None:
@@ -111,13 +134,16 @@ class Transitions:
     def _stream_purged(self, now_ms: int, record: StreamPurged) -> None:
         stream = self._state.stream(record.stream)
         stream.purged_before = max(stream.purged_before, record.before_id)
+        stream.version += 1
 
     def _agent_begun(self, now_ms: int, record: AgentBegun) -> None:
         self._count(record.agent)
         self._release(record.cancelled, Fenced)
         if record.fenced:
             self._state.forget_agent(record.fenced)
-        agent = Agent(record.agent, record.kind, record.stream, record.name, record.session)
+        agent = Agent(
+            record.agent, record.kind, record.stream, record.name, record.session, record.rank
+        )
         self._state.remember_agent(agent)
 
     def _agent_ended(self, now_ms: int, record: AgentEnded) -> None:
@@ -174,7 +200,7 @@ class Transitions:
             self._state.stage(transaction, record.job, record.step, record.lease_ms)
         self._state.extend_step(record.job, record.step, now_ms)
 
-    def _step_committed(self, now_ms: int, record: StepCommitted) -> None:
+    def _step_committed(self, now_ms: int, record: StepCommitted | PreparedGroup) -> None:
         self._release(record.transactions, InvalidState)
         self._release(record.empty, Cancelled)
         self._release(record.dropped, Cancelled)
@@ -191,6 +217,112 @@ class Transitions:
 
     def _overruled(self, now_ms: int, record: Overruled) -> None:
         self._release(record.transactions, CancelledByOperator)
+
+    # Groups that span shards.
+
+    def _opened_with(self, now_ms: int, record: OpenedWith) -> None:
+        self._give_out(record.transaction)
+        transaction = OpenTransactionState(
+            record.transaction, record.stream, record.partition, record.agent, record.lease_ms
+        )
+        transaction.items, transaction.batches = record.count, 1
+        self._state.hold(transaction, now_ms)
+
+    def _prepared(self, now_ms: int, record: Prepared) -> None:
+        prepared = PreparedGroup(
+            record.group,
+            record.session,
+            record.lease_ms,
+            record.agents,
+            record.transactions,
+            record.empty,
+            record.positions,
+        )
+        self._state.prepare(prepared, now_ms)
+
+    def _step_prepared(self, now_ms: int, record: StepPrepared) -> None:
+        prepared = PreparedGroup(
+            record.group,
+            record.session,
+            record.lease_ms,
+            transactions=record.transactions,
+            empty=record.empty,
+            job=record.job,
+            step=record.step,
+            dropped=record.dropped,
+            replaced=record.replaced,
+            final=record.final,
+        )
+        self._state.prepare(prepared, now_ms)
+
+    def _settled(self, now_ms: int, record: Settled) -> None:
+        prepared = self._state.settle(record.group)
+        if not record.committed:
+            self._release(prepared.transactions, Cancelled)
+            self._release(prepared.empty, Cancelled)
+            for transaction in prepared.dropped:
+                self._state.give_back(transaction, now_ms)
+        elif prepared.job:
+            self._step_committed(now_ms, prepared)
+        else:
+            self._release(prepared.transactions, InvalidState)
+            self._release(prepared.empty, Cancelled)
+            for position in prepared.positions:
+                self._state.move(*position)
+
+    def _decided(self, now_ms: int, record: Decided) -> None:
+        key = (record.session, record.number)
+        self._state.groups.decided[key] = DecidedGroup(True, set(record.others))
+
+    def _refused(self, now_ms: int, record: Refused) -> None:
+        session = self._state.sessions[record.session]
+        session.refused[record.number] = record.reason
+        if len(session.refused) > REFUSED_MAX:
+            lowest = min(session.refused)
+            del session.refused[lowest]
+            session.refused_to = max(session.refused_to, lowest)
+        if record.others:
+            key = (record.session, record.number)
+            self._state.groups.decided[key] = DecidedGroup(False, set(record.others))
+
+    def _to_tell(self, now_ms: int, record: ToTell) -> None:
+        self._state.to_tell(record.stream, record.version, record.shards)
+
+    def _told(self, now_ms: int, record: Told) -> None:
+        decided = self._state.groups.decided
+        for session, number, shard in record.groups:
+            it = decided.get((session, number))
+            if it is not None:
+                it.others.discard(shard)
+                if not it.others:
+                    del decided[session, number]
+        for told in record.streams:
+            self._state.told(*told)
+
+    def _stream_copied(self, now_ms: int, record: StreamCopied) -> None:
+        stream = StreamState(
+            record.stream,
+            record.name,
+            record.partitions,
+            record.ttl_ms,
+            record.description,
+            record.schema,
+            record.purged_before,
+            record.version,
+        )
+        # What is written from now on was not there when its home was told to purge.
+        self._state.last_id = max(self._state.last_id, record.purged_before - 1)
+        known = self._state.find_stream(record.name)
+        if known is not None:
+            stream.purged_before = max(stream.purged_before, known.purged_before)
+        self._state.remember_stream(stream)
+        self._state.ttl_changed(stream)
+        self._state.heard += 1
+
+    def _copy_dropped(self, now_ms: int, record: CopyDropped) -> None:
+        self._release(record.cancelled, Cancelled)
+        self._state.drop_copy(record.stream, record.now_ms)
+        self._state.stirred.add((record.stream, WHOLE_STREAM))
 
     def _release(self, transactions: Iterable[int], reason: type[Error]) -> None:
         for transaction in transactions:

@@ -18,6 +18,7 @@ from ..core.records import (
     ItemsSent,
     Moved,
     Opened,
+    OpenedWith,
     Overruled,
     ReaderReset,
     SessionBegun,
@@ -38,6 +39,7 @@ from .facts import (
     StoredAgent,
     StoredJob,
     StoredOpen,
+    StoredPrepared,
     StoredSession,
     StoredStream,
     decode_agent,
@@ -47,6 +49,7 @@ from .facts import (
 )
 from .keys import ONE_BATCH, SLOT_MS, Place, transaction_key
 from .live import LiveBytes
+from .spanning import Spanning
 from .store import Store
 
 
@@ -105,6 +108,7 @@ class Applier:
             ReaderReset: self._reader_reset,
             Overruled: self._overruled,
         }
+        self._by_type.update(Spanning(self).by_type)
 
     def apply(
         self,
@@ -156,11 +160,11 @@ class Applier:
     def _instant_made(self, record: InstantMade, position: int, size: int) -> None:
         stream, partition, transaction = record.stream, record.partition, record.transaction
         key = transaction_key(b"T", stream, partition, transaction)
-        self._put(key, ONE_BATCH.pack(record.count, 1, position, size))
+        self.put(key, ONE_BATCH.pack(record.count, 1, position, size))
         self._live.add(position, size)
         self._note_death(stream, partition, transaction)
         if record.positions:
-            self._move(record.positions)
+            self.move(record.positions)
 
     def _note_death(self, stream: int, partition: int, transaction: int) -> None:
         """Have somebody look at this partition when this transaction dies."""
@@ -175,25 +179,27 @@ class Applier:
     # Sessions.
 
     def _session_begun(self, record: SessionBegun, position: int, size: int) -> None:
-        self._put(keys.session_key(record.session), encode(StoredSession(0, 0, {})))
+        self.put(keys.session_key(record.session), encode(StoredSession(0, 0, {})))
 
     def _sessions_ended(self, record: SessionsEnded, position: int, size: int) -> None:
-        self._drop_open(record.expired)
+        self.drop_open(record.expired)
         for agent in record.agents:
             self._drop_agent(agent)
         for session in record.sessions:
-            self._delete(keys.session_key(session))
+            self.delete(keys.session_key(session))
 
     def _put_session(self, session: Session) -> None:
         replies = {n: it for n, it in session.replies.items() if not isinstance(it, Error)}
-        stored = StoredSession(session.last, session.acked, replies)
+        stored = StoredSession(
+            session.last, session.acked, replies, session.refused, session.refused_to
+        )
         self._batch.put(keys.session_key(session.id), encode(stored))
 
     # Streams.
 
     def _stream_created(self, record: StreamCreated, position: int, size: int) -> None:
-        self._put(keys.name_key(record.name), record.stream.to_bytes(8, "big"))
-        self._put_stream(
+        self.put(keys.name_key(record.name), record.stream.to_bytes(8, "big"))
+        self.put_stream(
             record.stream,
             StoredStream(
                 record.name,
@@ -214,85 +220,104 @@ class Applier:
             record.description,
             old.schema if record.schema is None else record.schema,
             max(old.purged_before, record.purged_before),
+            old.version + 1,
         )
-        self._put_stream(record.stream, new)
+        self.put_stream(record.stream, new)
         if new.ttl_ms < old.ttl_ms:
-            self._look_soon(record.stream, old.partitions)
+            self.look_soon(record.stream, old.partitions)
 
     def _stream_purged(self, record: StreamPurged, position: int, size: int) -> None:
-        self._purge(record.stream, record.before_id)
+        self._purge(record.stream, record.before_id, 1)
 
-    def _purge(self, stream: int, before_id: int) -> None:
+    def _purge(self, stream: int, before_id: int, versions: int = 0) -> None:
         old = self._stream(stream)
         before = max(old.purged_before, before_id)
         new = StoredStream(
-            old.name, old.partitions, old.ttl_ms, old.description, old.schema, before
+            old.name,
+            old.partitions,
+            old.ttl_ms,
+            old.description,
+            old.schema,
+            before,
+            old.version + versions,
         )
-        self._put_stream(stream, new)
-        self._look_soon(stream, old.partitions)
+        self.put_stream(stream, new)
+        self.look_soon(stream, old.partitions)
 
-    def _look_soon(self, stream: int, partitions: int) -> None:
+    def look_soon(self, stream: int, partitions: int) -> None:
+        """Have somebody look for the dead in a stream."""
         for partition in range(partitions):
             self._batch.put(keys.slot_key(0, stream, partition), b"")
             self._last_slots.pop((stream, partition), None)
 
     def _stream_deleted(self, record: StreamDeleted, position: int, size: int) -> None:
-        self._drop_open(record.cancelled)
-        self._delete(keys.name_key(self._stream(record.stream).name))
-        self._delete(keys.stream_key(record.stream))
-        self._put(keys.deleted_key(record.stream), b"")
-        self._ttls.pop(record.stream, None)
+        self.drop_open(record.cancelled)
+        self.forget_stream(record.stream, keys.name_key(self._stream(record.stream).name))
 
-    def _put_stream(self, stream: int, stored: StoredStream) -> None:
-        self._put(keys.stream_key(stream), encode(stored))
+    def forget_stream(self, stream: int, name_key: bytes) -> None:
+        """A stream is gone; what it held is still to be removed."""
+        self.delete(name_key)
+        self.delete(keys.stream_key(stream))
+        self.put(keys.deleted_key(stream), b"")
+        self._ttls.pop(stream, None)
+
+    def put_stream(self, stream: int, stored: StoredStream) -> None:
+        """A stream is so from now on."""
+        self.put(keys.stream_key(stream), encode(stored))
         self._ttls[stream] = stored.ttl_ms
 
     def _stream(self, stream: int) -> StoredStream:
-        value = self._get(keys.stream_key(stream))
+        value = self.get(keys.stream_key(stream))
         assert value is not None, f"stream {stream} is in the log but not in the index"
         return decode_stream(value)
 
     # Agents.
 
     def _agent_begun(self, record: AgentBegun, position: int, size: int) -> None:
-        self._drop_open(record.cancelled)
+        self.drop_open(record.cancelled)
         if record.fenced:
             self._drop_agent(record.fenced)
-        stored = StoredAgent(record.kind, record.stream, record.name, record.session)
-        self._put(keys.agent_key(record.agent), encode(stored))
+        stored = StoredAgent(record.kind, record.stream, record.name, record.session, record.rank)
+        self.put(keys.agent_key(record.agent), encode(stored))
         holder = keys.holder_key(record.kind, record.stream, record.name)
-        self._put(holder, record.agent.to_bytes(8, "big"))
-        self._put(keys.session_agent_key(record.session, record.agent), b"")
+        self.put(holder, record.agent.to_bytes(8, "big"))
+        self.put(keys.session_agent_key(record.session, record.agent), b"")
 
     def _agent_ended(self, record: AgentEnded, position: int, size: int) -> None:
-        self._drop_open(record.cancelled)
+        self.drop_open(record.cancelled)
         self._drop_agent(record.agent)
 
     def _drop_agent(self, agent: int) -> None:
-        value = self._get(keys.agent_key(agent))
+        value = self.get(keys.agent_key(agent))
         if value is None:
             return
         stored = decode_agent(value)
-        self._delete(keys.agent_key(agent))
-        self._delete(keys.session_agent_key(stored.session, agent))
+        self.delete(keys.agent_key(agent))
+        self.delete(keys.session_agent_key(stored.session, agent))
         holder = keys.holder_key(stored.kind, stored.stream, stored.name)
-        if self._get(holder) == agent.to_bytes(8, "big"):
-            self._delete(holder)
+        if self.get(holder) == agent.to_bytes(8, "big"):
+            self.delete(holder)
 
     # Transactions.
 
     def _opened(self, record: Opened, position: int, size: int) -> None:
         self._open[record.transaction] = _Open(record.stream, record.partition)
         stored = StoredOpen(record.stream, record.partition, record.agent, record.lease_ms)
-        self._put(keys.open_key(record.transaction), encode(stored))
+        self.put(keys.open_key(record.transaction), encode(stored))
 
     def _items_sent(self, record: ItemsSent, position: int, size: int) -> None:
         transaction = self._open[record.transaction]
         value = keys.PLACE_AND_COUNT.pack(position, size, record.count)
-        self._put(keys.batch_key(record.transaction, len(transaction.places)), value)
+        self.put(keys.batch_key(record.transaction, len(transaction.places)), value)
         transaction.places.append(Place(position, size))
         transaction.items += record.count
         self._live.add(position, size)
+
+    def hold(self, record: OpenedWith, place: Place) -> None:
+        """A transaction is open from now on, with its first batch. Its keys have been put."""
+        it = _Open(record.stream, record.partition, record.count, [place])
+        self._open[record.transaction] = it
+        self._live.add(place.position, place.size)
 
     def _filled(self, record: Filled, position: int, size: int) -> None:
         places = [Place(position, size)]
@@ -301,25 +326,26 @@ class Applier:
         self._live.add(position, size)
 
     def _committed(self, record: Committed, position: int, size: int) -> None:
-        self._show(record.transactions)
-        self._drop_open(record.empty)
-        self._move(record.positions)
+        self.show(record.transactions)
+        self.drop_open(record.empty)
+        self.move(record.positions)
 
-    def _show(self, transactions: Sequence[int]) -> None:
+    def show(self, transactions: Sequence[int]) -> None:
+        """Open transactions became visible."""
         for transaction in transactions:
             it = self._close(transaction)
             key = transaction_key(b"T", it.stream, it.partition, transaction)
-            self._put(key, keys.pack_transaction(it.items, it.places))
+            self.put(key, keys.pack_transaction(it.items, it.places))
             self._note_death(it.stream, it.partition, transaction)
             self.shown.append(it.stream)
 
-    def _move(self, positions: Iterable[tuple[int, str, int, int]]) -> None:
+    def move(self, positions: Iterable[tuple[int, str, int, int]]) -> None:
         """Readers have come so far."""
         for stream, reader, partition, transaction in positions:
-            self._put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
+            self.put(keys.position_key(stream, reader, partition), transaction.to_bytes(8, "big"))
 
     def _ended(self, record: Ended, position: int, size: int) -> None:
-        self._drop_open(record.transactions)
+        self.drop_open(record.transactions)
 
     def _moved(self, record: Moved, position: int, size: int) -> None:
         place = Place(position, size)
@@ -328,19 +354,19 @@ class Applier:
             old = transaction.places[record.number]
             transaction.places[record.number] = place
             key = keys.batch_key(record.transaction, record.number)
-            value = self._get(key)
+            value = self.get(key)
             assert value is not None, "the batches of an open transaction are in the index"
             count = keys.unpack_batch(value)[1]
-            self._put(key, keys.PLACE_AND_COUNT.pack(position, size, count))
+            self.put(key, keys.PLACE_AND_COUNT.pack(position, size, count))
         else:
             key = transaction_key(b"T", record.stream, record.partition, record.transaction)
-            value = self._get(key)
+            value = self.get(key)
             if value is None:
                 return  # it died while it was being moved
             items, places = keys.unpack_transaction(value)
             old = places[record.number]
             places[record.number] = place
-            self._put(key, keys.pack_transaction(items, places))
+            self.put(key, keys.pack_transaction(items, places))
         self._live.remove(old.position, old.size)
         self._live.add(position, size)
 
@@ -349,25 +375,29 @@ class Applier:
     def _staged(self, record: Staged, position: int, size: int) -> None:
         for transaction in record.transactions:
             key = keys.open_key(transaction)
-            value = self._get(key)
+            value = self.get(key)
             assert value is not None, "what is staged is open"
             old = decode_open(value)
             stored = StoredOpen(
                 old.stream, old.partition, 0, record.lease_ms, record.job, record.step
             )
-            self._put(key, encode(stored))
+            self.put(key, encode(stored))
 
     def _step_committed(self, record: StepCommitted, position: int, size: int) -> None:
-        self._show(record.transactions)
-        self._drop_open(record.empty)
-        self._drop_open(record.dropped)
-        for stream, before_id in record.replaced:
+        self.show(record.transactions)
+        self.drop_open(record.empty)
+        self.drop_open(record.dropped)
+        self.step_over(record, record.now_ms)
+
+    def step_over(self, step: StepCommitted | StoredPrepared, now_ms: int) -> None:
+        """A step of a job was committed: what it replaced, and that it is over."""
+        for stream, before_id in step.replaced:
             self._purge(stream, before_id)
-        key = keys.job_key(record.job)
-        if record.final:
-            self._delete(key)
+        key = keys.job_key(step.job)
+        if step.final:
+            self.delete(key)
         else:
-            self._put(key, encode(StoredJob(record.step, record.now_ms)))
+            self.put(key, encode(StoredJob(step.step, now_ms)))
 
     # Operators.
 
@@ -377,12 +407,12 @@ class Applier:
         for partition, transaction in record.positions:
             key = keys.position_key(record.stream, record.reader, partition)
             if transaction:
-                self._put(key, transaction.to_bytes(8, "big"))
+                self.put(key, transaction.to_bytes(8, "big"))
             else:
-                self._delete(key)
+                self.delete(key)
 
     def _overruled(self, record: Overruled, position: int, size: int) -> None:
-        self._drop_open(record.transactions)
+        self.drop_open(record.transactions)
 
     # Open transactions that end.
 
@@ -391,26 +421,30 @@ class Applier:
         it = self._open.pop(transaction)
         if not it.stored:
             return it
-        self._delete(keys.open_key(transaction))
+        self.delete(keys.open_key(transaction))
         if it.places:
             prefix = keys.batch_key(transaction, 0)[:9]
             self._store.delete_prefix(self._batch, prefix)
         return it
 
-    def _drop_open(self, transactions: Sequence[int]) -> None:
+    def drop_open(self, transactions: Sequence[int]) -> None:
+        """Open transactions ended without becoming visible."""
         for transaction in transactions:
             for place in self._close(transaction).places:
                 self._live.remove(place.position, place.size)
 
     # The batch, and what it has changed.
 
-    def _get(self, key: bytes) -> bytes | None:
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, as this batch leaves it."""
         return self._changed[key] if key in self._changed else self._store.get(key)
 
-    def _put(self, key: bytes, value: bytes) -> None:
+    def put(self, key: bytes, value: bytes) -> None:
+        """Change a key."""
         self._batch.put(key, value)
         self._changed[key] = value
 
-    def _delete(self, key: bytes) -> None:
+    def delete(self, key: bytes) -> None:
+        """Remove a key."""
         self._batch.delete(key)
         self._changed[key] = None

@@ -7,10 +7,18 @@ from typing import TypeVar
 
 import msgspec
 
-from ..core.facts import Agent, OpenTransactionState, Session, StreamState
+from ..core.facts import (
+    Agent,
+    DecidedGroup,
+    OpenTransactionState,
+    PreparedGroup,
+    Session,
+    StreamState,
+    Untold,
+)
 from ..errors import Corrupt
 from ..model import ID_MAX
-from ..protocol import DECODE_ERRORS, Reply
+from ..protocol import DECODE_ERRORS, Group, Reply
 from . import keys
 from .keys import Place
 from .store import Store
@@ -27,6 +35,7 @@ class StoredStream(msgspec.Struct, array_like=True, frozen=True):
     description: str
     schema: bytes | None
     purged_before: int
+    version: int = 1
 
 
 class StoredAgent(msgspec.Struct, array_like=True, frozen=True):
@@ -36,6 +45,7 @@ class StoredAgent(msgspec.Struct, array_like=True, frozen=True):
     stream: int
     name: str
     session: int
+    rank: int = 0
 
 
 class StoredOpen(msgspec.Struct, array_like=True, frozen=True):
@@ -62,6 +72,39 @@ class StoredSession(msgspec.Struct, array_like=True, frozen=True):
     last: int
     acked: int
     replies: dict[int, Reply]
+    refused: dict[int, str] = {}
+    refused_to: int = 0
+
+
+class StoredPrepared(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a B key."""
+
+    group: Group
+    session: int
+    lease_ms: int
+    agents: list[int]
+    transactions: list[int]
+    empty: list[int]
+    positions: list[tuple[int, str, int, int]]
+    job: str = ""
+    step: int = 0
+    dropped: list[int] = []
+    replaced: list[tuple[int, int]] = []
+    final: bool = False
+
+
+class StoredDecided(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a V key."""
+
+    committed: bool
+    others: list[int]
+
+
+class StoredUntold(msgspec.Struct, array_like=True, frozen=True):
+    """The value of a W key."""
+
+    version: int
+    shards: list[int]
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -88,6 +131,9 @@ decode_agent = decoder(StoredAgent)
 decode_open = decoder(StoredOpen)
 decode_job = decoder(StoredJob)
 decode_session = decoder(StoredSession)
+decode_prepared = decoder(StoredPrepared)
+decode_decided = decoder(StoredDecided)
+decode_untold = decoder(StoredUntold)
 
 
 class IndexFacts:
@@ -100,7 +146,7 @@ class IndexFacts:
 
     def stream_named(self, name: str) -> StreamState | None:
         """A stream by its name."""
-        number = self._store.get(keys.name_key(name))
+        number = self._store.get(keys.name_key(name)) or self._store.get(keys.copy_name_key(name))
         return None if number is None else self.stream(int.from_bytes(number, "big"))
 
     def stream(self, stream_id: int) -> StreamState | None:
@@ -114,7 +160,7 @@ class IndexFacts:
         if value is None:
             return None
         stored = decode_agent(value)
-        return Agent(agent_id, stored.kind, stored.stream, stored.name, stored.session)
+        return Agent(agent_id, stored.kind, stored.stream, stored.name, stored.session, stored.rank)
 
     def agent_named(self, kind: str, stream_id: int, name: str) -> int | None:
         """The agent that holds a name."""
@@ -151,10 +197,52 @@ class IndexFacts:
             stored = decode_session(value)
             session = Session(keys.number_of(key), stored.last, stored.acked)
             session.replies.update(stored.replies)
+            session.refused.update(stored.refused)
+            session.refused_to = stored.refused_to
             prefix = keys.session_agent_key(session.id, 0)[:9]
             for pair, _ in self._store.scan(prefix):
                 session.agents.add(int.from_bytes(pair[9:], "big"))
             yield session
+
+    def prepared(self) -> Iterator[PreparedGroup]:
+        """All groups that wait for their decision."""
+        for _, value in self._store.scan(b"B"):
+            it = decode_prepared(value)
+            yield PreparedGroup(
+                it.group,
+                it.session,
+                it.lease_ms,
+                it.agents,
+                it.transactions,
+                it.empty,
+                it.positions,
+                it.job,
+                it.step,
+                it.dropped,
+                it.replaced,
+                it.final,
+            )
+
+    def decided(self) -> Iterator[tuple[tuple[int, int], DecidedGroup]]:
+        """The groups that were decided here and of which not all know, by session and number."""
+        for key, value in self._store.scan(b"V"):
+            it = decode_decided(value)
+            yield keys.split_decided(key), DecidedGroup(it.committed, set(it.others))
+
+    def untold(self) -> Iterator[tuple[int, Untold]]:
+        """Streams of which other shards have something to be told."""
+        for key, value in self._store.scan(b"W"):
+            it = decode_untold(value)
+            yield keys.number_of(key), Untold(it.version, set(it.shards))
+
+    def dropped_copies(self) -> Iterator[tuple[int, int]]:
+        """Streams of other shards that were deleted lately, and when: those that were first come first."""
+        found = [
+            (int.from_bytes(value, "big"), keys.number_of(key))
+            for key, value in self._store.scan(b"Y")
+        ]
+        for at_ms, stream in sorted(found):
+            yield stream, at_ms
 
     # For the applier.
 
@@ -257,4 +345,5 @@ def _state_of(stream_id: int, stored: StoredStream) -> StreamState:
         stored.description,
         stored.schema,
         stored.purged_before,
+        stored.version,
     )

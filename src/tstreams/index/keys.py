@@ -1,6 +1,7 @@
 """How the index lies in RocksDB: one letter says what a key is about, numbers are big-endian and sort.
 
 N name                            -> stream number
+K name                            -> the same for a stream of another shard, of which this has a copy
 M stream                          -> a stream's description (`StreamState`)
 T stream, partition, transaction  -> a checkpointed transaction: its items, where its batches lie
 O transaction                     -> an open transaction
@@ -11,6 +12,10 @@ R session, agent                  -> this session opened this agent
 C stream, reader, partition       -> a reader's checkpointed position
 J job                             -> the step of a job that was committed last, and when
 S session                         -> a session's numbers and the answers it may ask for again
+B shard, session, number          -> a group that is prepared, and decided by that shard
+V session, number                 -> a group that was decided here, and which shards do not know it yet
+W stream                          -> which shards have to be told how a stream is now
+Y stream                          -> when a stream of another shard was deleted
 E slot, stream, partition         -> something of this partition dies in this slot of time
 X stream                          -> a deleted stream whose transactions are still to be removed
 L ledger                          -> bytes in it that are alive
@@ -31,6 +36,7 @@ partition that is written to costs one small key per slot."""
 
 POSITION = b"P"
 STREAM_IDS = b"N"
+COPY_IDS = b"K"
 
 _number = struct.Struct(">cQ").pack
 _transaction = struct.Struct(">cQHQ")
@@ -38,6 +44,7 @@ _partition = struct.Struct(">cQH").pack
 _batch = struct.Struct(">cQI").pack
 _pair = struct.Struct(">cQQ").pack
 _slot = struct.Struct(">cQQH")
+_group = struct.Struct(">cIQQ").pack
 
 ONE_BATCH = struct.Struct("<QIQI")
 """A transaction with one batch: items, batches (1), position, size. Most are like this."""
@@ -55,6 +62,11 @@ transaction_key = _transaction.pack
 def name_key(name: str) -> bytes:
     """N."""
     return b"N" + name.encode()
+
+
+def copy_name_key(name: str) -> bytes:
+    """K."""
+    return b"K" + name.encode()
 
 
 def stream_key(stream: int) -> bytes:
@@ -151,6 +163,33 @@ def session_key(session: int) -> bytes:
 def job_key(name: str) -> bytes:
     """J."""
     return b"J" + name.encode()
+
+
+def prepared_key(shard: int, session: int, number: int) -> bytes:
+    """B."""
+    return _group(b"B", shard, session, number)
+
+
+def decided_key(session: int, number: int) -> bytes:
+    """V."""
+    return _pair(b"V", session, number)
+
+
+def split_decided(key: bytes) -> tuple[int, int]:
+    """V: session, number."""
+    if len(key) != 17:
+        raise _damaged(key, "the key of a decision")
+    return number_of(key), int.from_bytes(key[9:], "big")
+
+
+def untold_key(stream: int) -> bytes:
+    """W."""
+    return _number(b"W", stream)
+
+
+def dropped_key(stream: int) -> bytes:
+    """Y."""
+    return _number(b"Y", stream)
 
 
 def slot_key(slot: int, stream: int, partition: int) -> bytes:

@@ -9,6 +9,7 @@ import msgspec
 
 from ..core.facts import READER
 from ..errors import BadRequest
+from ..sharding import SHARD_BITS
 from . import keys
 from .facts import decode_agent, decode_job, decoder
 from .store import Store
@@ -55,10 +56,14 @@ class Listing:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def streams(self, after: int) -> Iterator[tuple[int, str]]:
-        """Streams in the order of their numbers."""
-        for key, value in self._store.scan(b"M", keys.stream_key(after + 1)):
-            yield keys.number_of(key), decode_name(value).name
+    def streams(self, after: int, shard: int = 0) -> Iterator[tuple[int, str]]:
+        """Streams in the order of their numbers: those whose home this shard is."""
+        first, end = shard << SHARD_BITS, (shard + 1) << SHARD_BITS
+        for key, value in self._store.scan(b"M", keys.stream_key(max(after + 1, first))):
+            number = keys.number_of(key)
+            if number >= end:
+                return
+            yield number, decode_name(value).name
 
     def open_ids(self, after: int) -> Iterator[int]:
         """Open transactions."""

@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator
 
-from ..core.records import Filled, InstantMade, ItemsSent, Moved, decode_record
+from ..core.records import WITH_ITEMS, Moved, decode_record
 from ..errors import Corrupt
 from ..index import Index
 from ..ledger.port import LedgerInfo, Readable, position_of
@@ -89,7 +89,7 @@ class Compactor:
 
     def _move_if_alive(self, position: int, data: memoryview) -> None:
         record, start = decode_record(data)
-        if not isinstance(record, Filled | InstantMade | ItemsSent | Moved):
+        if not isinstance(record, WITH_ITEMS):
             return
         number = self._shard.index.applier.number_of_batch(
             record.stream, record.partition, record.transaction, position

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from moebius import Request, Router, Strategy
 
 from ..core.rules import info_of
+from ..core.waits import InDoubt
 from ..errors import BadRequest, Error
 from ..items import check
 from ..limits import LIST_STREAMS_MAX
@@ -35,9 +36,12 @@ from ..protocol import (
     OpenSession,
     OpenTransaction,
     Positions,
+    Prepare,
+    PrepareStep,
     PurgeStream,
     ResetReader,
     SendItems,
+    Settle,
     Stage,
     StreamList,
     Subscribe,
@@ -48,6 +52,7 @@ from ..protocol import (
 from .gate import Gate
 from .inspection import Inspection
 from .shard import Shard
+from .subscriptions import Answer
 from .wire import wire_error
 
 _CHANGES: tuple[type[Change], ...] = (
@@ -64,6 +69,7 @@ _CHANGES: tuple[type[Change], ...] = (
     CancelStep,
     ResetReader,
     EndTransactions,
+    PrepareStep,
 )
 
 
@@ -76,7 +82,9 @@ class Handlers:
         self.router = Router()
         for kind in _CHANGES:
             self._register(kind.__name__, self._change(kind))
-        self._register(Commit.__name__, self._commit())
+        self._register(Commit.__name__, self._commit(Commit))
+        self._register(Prepare.__name__, self._commit(Prepare))
+        self._register(Settle.__name__, self._settle())
         for kind in (SendItems, Instant):
             self._register(kind.__name__, self._change_with_items(kind))
         self._register(OpenSession.__name__, self._open_session())
@@ -109,8 +117,8 @@ class Handlers:
 
         return handle
 
-    def _commit(self) -> Callable[[Request], object]:
-        read, shard = self._gate.reader(Commit, None), self._shard
+    def _commit(self, kind: type[Commit] | type[Prepare]) -> Callable[[Request], object]:
+        read, shard = self._gate.reader(kind, None), self._shard
 
         def handle(request: Request) -> object:
             message = read(request)
@@ -123,6 +131,18 @@ class Handlers:
             except Error as error:
                 raise wire_error(error) from None
             return shard.change(request, message, 0, batches, counts)
+
+        return handle
+
+    def _settle(self) -> Callable[[Request], object]:
+        read, shard = self._gate.reader(Settle), self._shard
+
+        def handle(request: Request) -> object:
+            message = read(request)
+            if not message.session or message.committed:
+                text = "a client can only give a checkpoint up that it has prepared in a session"
+                raise wire_error(BadRequest(text))
+            return shard.kinship.settle(request, message)
 
         return handle
 
@@ -158,10 +178,23 @@ class Handlers:
             shard.check_usable()
             return shard.subscriptions.serve(message, request.emit, shard.when_settled)
 
-        return handle
+        async def handle_copy(request: Request) -> AsyncIterator[Answer]:
+            message = read(request)
+            shard.check_usable()
+            assert shard.errands is not None
+            try:
+                await shard.errands.have(message.stream)
+            except Error as error:
+                raise wire_error(error) from None
+            async for answer in shard.subscriptions.serve(
+                message, request.emit, shard.when_settled
+            ):
+                yield answer
+
+        return handle if shard.shards == 1 else handle_copy
 
     def _get_stream(self, request: Request, message: GetStream) -> bytes:
-        return encode(info_of(self._shard.core.state.stream_named(message.name)))
+        return self._shard.kinship.stream_info(message)
 
     def _list_streams(self, request: Request, message: ListStreams) -> bytes:
         limit = message.limit
@@ -173,6 +206,9 @@ class Handlers:
     def _get_positions(self, request: Request, message: GetPositions) -> bytes:
         state = self._shard.core.state
         stream = state.stream(message.stream)
+        if doubts := state.groups.of_reader(stream.id, message.reader):
+            raise InDoubt(doubts)
+        self._shard.check_heads(stream)
         heads = [(partition, next(iter(ids))) for partition, ids in state.heads_of(stream)]
         saved = self._shard.index.facts.positions(stream.id, message.reader)
         return encode(Positions(state.last_id + 1, heads, saved))

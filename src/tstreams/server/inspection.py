@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..core.facts import READER, Cancelled, OpenTransactionState, Session
+from ..core.rules import no_partition
 from ..errors import BadRequest, Expired, Fenced, NotFound
 from ..index import Looks, floor_of
 from ..index.keys import unpack_transaction
@@ -46,8 +47,8 @@ from ..protocol import (
     TransactionInfo,
     TransactionStatus,
 )
+from ..sharding import job_home
 from .shard import Shard
-from .visible import check_partition
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ class Inspection:
     # Lists.
 
     def _numbers(self, message: ListNumbers) -> NumberList:
-        found = self._shard.index.listing.streams(message.after)
+        found = self._shard.index.listing.streams(message.after, self._shard.number)
         streams, more = _page(found, message.limit, LIST_NUMBERS_MAX)
         return NumberList([NumberedStream(*it) for it in streams], more)
 
@@ -188,7 +189,9 @@ class Inspection:
         return LedgerList(shown, len(found) > message.limit)
 
     def _jobs(self, message: ListJobs) -> JobList:
-        found = self._shard.index.listing.jobs(message.after)
+        shards, number = self._shard.shards, self._shard.number
+        everything = self._shard.index.listing.jobs(message.after)
+        found = (it for it in everything if job_home(it[0], shards) == number)
         jobs, more = _page(found, message.limit, INSPECT_MAX)
         return JobList([JobEntry(*it) for it in jobs], more)
 
@@ -249,7 +252,8 @@ class Inspection:
     def _floor(self, stream_id: int, partition: int) -> int:
         """The first id of a partition that is not dead; refuses what there is not."""
         stream = self._shard.core.state.stream(stream_id)
-        check_partition(stream.partitions, partition)
+        if partition not in stream.local:
+            raise no_partition(stream, partition, self._shard.number)
         return floor_of(stream.purged_before, stream.ttl_ms, self._shard.clock())
 
     def _name_of(self, stream_id: int) -> str:

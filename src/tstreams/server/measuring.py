@@ -62,6 +62,9 @@ _ROCKSDB = {
     "rocksdb_compaction_pending_bytes": "estimate-pending-compaction-bytes",
 }
 
+_ONE_DISK = ("disk_free_bytes", "disk_reserve_bytes")
+"""What all shards say of the same disk."""
+
 HISTOGRAMS = ("commit_seconds", "sync_seconds", "group_records", "group_bytes")
 
 
@@ -74,6 +77,8 @@ def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
     for shard in shards:
         counters.update({name: getattr(shard.metrics, it) for name, it in _COUNTED.items()})
         gauges.update(_gauges(shard))
+    for name in _ONE_DISK:
+        gauges[name] //= max(1, len(shards))
     ages_s = [_oldest_age_s(now_ms, shard) for shard in shards]
     traffic = sorted(
         (it for shard in shards for it in _busiest(shard)), key=lambda it: it[0], reverse=True
@@ -93,6 +98,9 @@ def _gauges(shard: Shard) -> dict[str, int]:
     found = {
         "sessions": len(state.sessions),
         "open_transactions": len(state.open),
+        "groups_prepared": len(state.groups.prepared),
+        "groups_untold": len(state.groups.decided),
+        "requests_parked": shard.parking.statistics().requests,
         "readers_waiting": shard.reads.waiting,
         "subscriptions": shard.subscriptions.count,
         "ledgers": metrics.ledgers,

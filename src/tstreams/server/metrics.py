@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.records import (
@@ -20,6 +20,7 @@ from ..core.records import (
     InstantMade,
     ItemsSent,
     Opened,
+    OpenedWith,
     Overruled,
     ReaderReset,
     SessionsEnded,
@@ -117,6 +118,7 @@ class Metrics:
         self._others: dict[type, Callable[[Any, int], None]] = {
             ItemsSent: self._with_items,
             Filled: self._with_items,
+            OpenedWith: self._opened_with,
             Opened: self._opened,
             Committed: self._committed,
             StepCommitted: self._step_committed,
@@ -134,7 +136,7 @@ class Metrics:
     def wrote(
         self,
         entries: Sequence[tuple[AnyRecord, int, int]],
-        shown: Iterable[int],
+        shown: Sequence[int],
         commit_ns: int,
         sync_ns: int,
     ) -> None:
@@ -154,7 +156,7 @@ class Metrics:
                 items += count
             elif (note := self._others.get(type(record))) is not None:
                 note(record, size)
-        self.commits += commits
+        self.commits += commits + len(shown)
         self.items += items
         for stream in shown:
             (streams.get(stream) or self._traffic(stream)).transactions += 1
@@ -170,21 +172,23 @@ class Metrics:
         if len(streams) > STREAMS_MEASURED_MAX:
             self._drop_idle()
 
-    def _with_items(self, record: ItemsSent | Filled, size: int) -> None:
+    def _with_items(self, record: ItemsSent | Filled | OpenedWith, size: int) -> None:
         traffic = self._streams.get(record.stream) or self._traffic(record.stream)
         traffic.items += record.count
         traffic.bytes += size
         self.items += record.count
 
+    def _opened_with(self, record: OpenedWith, size: int) -> None:
+        self._with_items(record, size)
+        self.opened += 1
+
     def _opened(self, record: Opened, size: int) -> None:
         self.opened += 1
 
     def _committed(self, record: Committed, size: int) -> None:
-        self.commits += len(record.transactions)
         self.cancelled += len(record.empty)
 
     def _step_committed(self, record: StepCommitted, size: int) -> None:
-        self.commits += len(record.transactions)
         self.cancelled += len(record.empty) + len(record.dropped)
 
     def _ended(self, record: Ended, size: int) -> None:

@@ -10,6 +10,7 @@ import signal
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -28,22 +29,23 @@ from ..protocol import (
     Measured,
     Message,
     NodeInfo,
+    ReplicaInfo,
     SettingInfo,
+    ShardInfo,
     encode,
 )
 from ..version import __version__
+from .errands import Errands
 from .gate import Authorise, Gate
 from .handlers import Handlers
 from .housekeeping import Housekeeping
-from .identity import node_id
+from .identity import check_shards, node_id
+from .kin import LocalKin
 from .measuring import measure
 from .shard import Clock, Shard, system_clock
 from .storage import LocalStorage, Storage
 
 log = logging.getLogger("tstreams.server")
-
-SHARDS = (0,)
-"""The shards of a node. Each has a folder of its own, commands of its own, and a state of its own."""
 
 
 class Node:
@@ -60,12 +62,15 @@ class Node:
         clock: Clock = system_clock,
         storage: Callable[[Path, int], Storage] = LocalStorage,
         authorise: Authorise | None = None,
+        shards: int | None = None,
     ) -> None:
         """`authorise` is asked about every request; without it everyone who is let in may do everything.
         `storage` makes what a shard is kept in, of its folder and the bytes to be kept free on its
-        disk; tests let disks fail with it."""
+        disk; tests let disks fail with it. `shards` takes the place of the setting."""
         if not isinstance(config, Config):
             config = Config(data=Path(config))
+        if shards is not None:
+            config = replace(config, shards=shards)
         self.config = config
         self._listen = list(config.listen if listen is None else listen)
         guarded = bool(config.token) and config.tls_certificate is not None
@@ -102,6 +107,7 @@ class Node:
         self._lock = DirectoryLock(self.config.data)
         try:
             self.id = node_id(self.config.data)
+            check_shards(self.config.data, self.config.shards)
             self._started_ms = self._clock()
             self._open_shards()
             self._server = self._make_server()
@@ -189,16 +195,21 @@ class Node:
             log.warning(
                 "fsync is never: a power failure or a crash of this machine loses what was acknowledged"
             )
-        for number in SHARDS:
+        count = config.shards
+        kin = LocalKin(self.shards)
+        for number in range(count):
             shard = self.shards[number] = Shard(
                 number,
                 self._storage(config.data / f"shard-{number}", config.disk_reserve_bytes),
                 clock=self._clock,
                 ledger_bytes=config.ledger_bytes,
                 ledger_age_ms=round(config.ledger_age_s * 1000),
-                cache_bytes=config.payload_cache_bytes,
+                cache_bytes=config.payload_cache_bytes // count,
                 fsync=config.fsync == "always",
+                shards=count,
             )
+            if count > 1:
+                shard.errands = Errands(shard, kin)
             self._keepers.append(Housekeeping(shard))
             log.info(
                 "recovered",
@@ -236,14 +247,18 @@ class Node:
         router.command(kind.__name__)(handle)
 
     def _describe(self) -> NodeInfo:
+        addresses = [it for it in self.addresses if not it.startswith("inproc:")]
+        me = ReplicaInfo(self.id, addresses)
         return NodeInfo(
             __version__,
             list(self.shards),
             self.id,
-            [it for it in self.addresses if not it.startswith("inproc:")],
+            addresses,
             self.http,
             [shard.epoch for shard in self.shards.values()],
             self._started_ms,
+            self.config.shards,
+            [ShardInfo(it.number, it.epoch, me) for it in self.shards.values()],
         )
 
     def _measure(self) -> Measured:
@@ -274,11 +289,14 @@ class Node:
         keepers, self._keepers = self._keepers, []
         for keeper in keepers:
             await keeper.stop()
-        shards, self.shards = self.shards, {}
+        for shard in self.shards.values():
+            if shard.errands is not None:
+                await shard.errands.stop()
         try:
-            for shard in shards.values():
+            for shard in self.shards.values():
                 shard.close()
         finally:
+            self.shards.clear()
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None

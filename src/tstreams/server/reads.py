@@ -32,8 +32,11 @@ class Reads:
     def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
         """Answer, or wait for something to answer with."""
         _check_wants(fetch.wants)
+        self._visible.check_replaced(fetch.stream)
         found = self._collect(now_ms, fetch, fetch.wants)
         if found or not fetch.wait_ms or not fetch.wants:
+            if not found:
+                self._visible.check_settled(fetch.stream, fetch.wants)
             self._answer(request, fetch.stream, found)
             return
         if len(self._waiters) >= WAITING_FETCHES_MAX:
@@ -107,8 +110,15 @@ class Reads:
 
     def _give_up(self, number: int) -> None:
         waiter = self._waiters.get(number)
-        if waiter is not None:
-            self._dismiss(waiter).answer(self._visible.pack([]))
+        if waiter is None:
+            return
+        request = self._dismiss(waiter)
+        try:
+            self._visible.check_settled(waiter.fetch.stream, waiter.fetch.wants)
+        except Error as error:
+            request.fail(wire_error(error))
+        else:
+            request.answer(self._visible.pack([]))
 
     def _dismiss(self, waiter: Waiter) -> Request:
         self._waiters.remove(waiter)

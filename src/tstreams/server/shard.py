@@ -11,14 +11,15 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
 from typing import Any
 
 from moebius import LATER, Request
 
-from ..core.facts import Session
-from ..core.records import AnyRecord, InstantMade, decode_record, encode_record
+from ..core.facts import Session, StreamState
+from ..core.records import AnyRecord, InstantMade, ToTell, decode_record, encode_record
 from ..core.shard import Shard as Core
 from ..errors import Error, Expired, Unavailable
 from ..index import Index, IndexFailed
@@ -27,15 +28,20 @@ from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES, LocalLog
 from ..ledger.port import DiskFull, LogFailed, Record
 from ..limits import KIB, MIB, PAYLOAD_CACHE_BYTES
 from ..protocol import (
+    AnyReply,
     Change,
     CreateStream,
     Done,
     KeepAlive,
     OpenTransaction,
-    Reply,
+    Want,
     encode,
 )
+from .errands import Errands
+from .kin import Caller
+from .kinship import Held, Kinship
 from .metrics import Metrics
+from .parking import WAITS, Parking, Waits
 from .payloads import Payloads
 from .reads import Reads
 from .storage import Storage
@@ -102,8 +108,10 @@ class Shard:
         cache_bytes: int = PAYLOAD_CACHE_BYTES,
         fsync: bool = True,
         schedule: Schedule | None = None,
+        shards: int = 1,
     ) -> None:
         self.number = number
+        self.shards = shards
         self._storage = storage
         self.room = storage.room()
         self.clock = clock
@@ -119,8 +127,8 @@ class Shard:
         """When the last change of this turn was decided on; 0 if there was none."""
         self._pending: list[tuple[AnyRecord, Record, Buffer | None]] = []
         self._pending_bytes = 0
-        self._answers: list[tuple[Request, Reply | Error]] = []
-        self._reads: list[tuple[Request, Callable[[Request], Any]]] = []
+        self._answers: list[tuple[Request | Caller | Held, AnyReply | Error]] = []
+        self._reads: list[tuple[Request | Caller, Callable[[Any], Any]]] = []
         self._settled: list[Callable[[], None]] = []
         self._touched: dict[int, Session] = {}
         self._begun_ns = 0
@@ -129,6 +137,10 @@ class Shard:
         self.records_replayed = 0
         self.records_since_flush = 0
         self._schedule = schedule or asyncio.get_running_loop().call_soon
+        self.errands: Errands | None = None
+        """What it asks and tells the other shards, if there are any."""
+        self.parking = Parking(lambda: self.core, self._need)
+        self.kinship = Kinship(self)
         self._open()
 
     # Opening, and recovery.
@@ -164,7 +176,12 @@ class Shard:
     def _make_core(self, now_ms: int) -> None:
         index = self.index
         self.core = Core(
-            index.facts, last_id=index.last_id, last_number=index.last_number, now_ms=now_ms
+            index.facts,
+            last_id=index.last_id,
+            last_number=index.last_number,
+            now_ms=now_ms,
+            number=self.number,
+            shards=self.shards,
         )
         self._visible.follow(self.core)
 
@@ -242,6 +259,8 @@ class Shard:
         `items`, or those that a commit has `brought`."""
         if self.failed is not None:
             self.check_usable()
+        if self.parking.sessions and self.parking.is_behind(request, message):
+            return self._park(request, message, items, batches, brought, None)
         adds = batches or type(message) in _ADDING
         if self.full is not None and adds and self._is_new(message):
             raise wire_error(Unavailable(self.full))
@@ -250,6 +269,8 @@ class Shard:
             now_ms = self._decided_ms = self.clock()
             records, reply = core.handle(now_ms, message, items, brought)
         except Error as error:
+            if isinstance(error, WAITS):
+                return self._park(request, message, items, batches, brought, error)
             if isinstance(error, Expired):
                 self.tick()  # who is told so must not find it open after a restart
             return self._answer(request, error)
@@ -257,7 +278,23 @@ class Shard:
             self._touched[message.session] = core.state.sessions[message.session]
             for record, batch in zip_longest(records, batches):
                 self._add(record, batch)
+            first = records[0]
+            if type(first) is ToTell and self.errands is not None:
+                return self._answer(Held(request, self.errands, first.stream), reply)
         return self._answer(request, reply)
+
+    def _park(
+        self,
+        request: Request,
+        message: Change,
+        items: int,
+        batches: Sequence[Buffer],
+        brought: Sequence[int],
+        waits: Waits | None,
+    ) -> object:
+        """Have a change wait until it can be decided on."""
+        again = partial(self.change, request, message, items, batches, brought)
+        return self.parking.park(request, again, message, batches, waits)
 
     def open_session(self, request: Request) -> object:
         """Begin a session."""
@@ -283,6 +320,38 @@ class Shard:
         if self.failed is None:
             for record in self.core.tick(self.clock()):
                 self._add(record)
+            if self.errands is not None:
+                self.errands.look()
+
+    # Between shards.
+
+    def hear(
+        self,
+        request: Request | Caller,
+        decide: Callable[[], tuple[tuple[AnyRecord, ...], AnyReply]],
+    ) -> object:
+        """Something that has no number, and is decided on when it can be: the answer, or `LATER`."""
+        self.check_usable()
+        try:
+            records, reply = decide()
+        except WAITS as waits:
+            return self.parking.park_other(request, partial(self.hear, request, decide), waits)
+        except Error as error:
+            return self._answer(request, error)
+        self.write_down(records)
+        return self._answer(request, reply)
+
+    def write_down(self, records: Sequence[AnyRecord]) -> None:
+        """Records that the core has decided on without a client's request."""
+        for record in records:
+            self._add(record)
+            session = self.core.state.sessions.get(record.session)
+            if session is not None:
+                self._touched[record.session] = session
+
+    def _need(self, waits: Waits) -> None:
+        if self.errands is not None:
+            self.errands.need(waits)
 
     def move(self, record: AnyRecord, batch: Buffer) -> None:
         """A batch that is copied forward. It may use the reserve: it is done to make room."""
@@ -309,7 +378,7 @@ class Shard:
             self._begun_ns = time.perf_counter_ns()
             self._schedule(self.commit)
 
-    def _answer(self, request: Request, answer: Reply | Error) -> object:
+    def _answer(self, request: Request | Caller | Held, answer: AnyReply | Error) -> object:
         """Let an answer out when what came before it is durable: at once, if all is."""
         if not self._pending:
             if isinstance(answer, Error):
@@ -322,15 +391,37 @@ class Shard:
 
     # Reading.
 
-    def read(self, request: Request, answer: Callable[[Request], Any]) -> object:
+    def read(self, request: Request | Caller, answer: Callable[[Any], Any]) -> object:
         """Call `answer` once everything decided so far is durable. It returns the answer, or None if it
-        has answered, or will."""
+        has answered, or will. `InDoubt` and `CopyNeeded`: it is called again later."""
         self.check_usable()
         if self._pending:
             self._reads.append((request, answer))
         else:
-            _answer_read(request, answer)
+            self._answer_read(request, answer)
         return LATER
+
+    def _answer_read(self, request: Request | Caller, answer: Callable[[Any], Any]) -> None:
+        try:
+            try:
+                result = answer(request)
+            except WAITS as waits:
+                self.parking.park_other(request, partial(self.read, request, answer), waits)
+                return
+        except Error as error:
+            request.fail(wire_error(error))
+        except Exception as error:
+            if not request.unanswered:
+                raise
+            request.fail(error)
+        else:
+            if result is not None:
+                request.answer(result)
+
+    def check_heads(self, stream: StreamState) -> None:
+        """`InDoubt` if what could be read next of a stream is in doubt, in any partition."""
+        if self.core.state.groups.prepared:
+            self._visible.check_settled(stream.id, [Want(it, 0) for it in stream.local])
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call this when everything decided so far is durable: now, if it is."""
@@ -341,6 +432,9 @@ class Shard:
 
     def end_waits(self, error: Error | None = None) -> None:
         """Answer the readers that wait, and end subscriptions: the server stops, or we do."""
+        self.parking.end_all(error or Unavailable("the server is stopping"))
+        if self.errands is not None:
+            self.errands.let_all_out()
         self.reads.end_waits(error)
         self.subscriptions.end_all(error)
 
@@ -374,7 +468,7 @@ class Shard:
             client.flush()
         for request, read in reads:
             if self.failed is None:
-                _answer_read(request, read)
+                self._answer_read(request, read)
             else:
                 request.fail(wire_error(Unavailable(self.failed)))
         if self.failed is None:
@@ -382,6 +476,9 @@ class Shard:
             settled, self._settled = self._settled, []
             for callback in settled:
                 callback()
+            if self.errands is not None:
+                self.errands.look()
+                self.parking.look()
 
     def _wake(self) -> None:
         """Tell those who wait what has become visible."""
@@ -456,6 +553,8 @@ class Shard:
         self.failed = f"shard {self.number} has stopped: {error.message}"
         log.critical(self.failed, extra={"tstreams": {"shard": self.number}})
         self.end_waits(Unavailable(self.failed))
+        if self.errands is not None:
+            self.errands.reset()
         self._settled.clear()  # of subscriptions, which have ended
         return Unavailable(self.failed)
 
@@ -482,17 +581,3 @@ class Shard:
         elif self.full is not None and self.room.is_ample():
             self.full = None
             log.info("there is room again", extra={"tstreams": {"shard": self.number}})
-
-
-def _answer_read(request: Request, answer: Callable[[Request], Any]) -> None:
-    try:
-        result = answer(request)
-    except Error as error:
-        request.fail(wire_error(error))
-    except Exception as error:
-        if not request.unanswered:
-            raise
-        request.fail(error)
-    else:
-        if result is not None:
-            request.answer(result)

@@ -20,7 +20,7 @@ from ..limits import (
     SUBSCRIPTIONS_MAX,
 )
 from ..protocol import Subscribe, Want
-from .visible import Chosen, Visible, check_partition, pack_fresh
+from .visible import Chosen, Visible, pack_fresh
 from .wire import wire_error
 
 Answer: TypeAlias = tuple[Buffer, ...]
@@ -57,9 +57,9 @@ class Subscription:
         """Why nothing more will come."""
         if len(self._places) < len(request.wants):
             raise BadRequest("a partition stands twice in one subscription")
-        partitions = visible.stream(request.stream).partitions
+        stream = visible.stream(request.stream)
         for partition in self._places:
-            check_partition(partitions, partition)
+            visible.check_partition(stream, partition)
 
     async def next(self, when_settled: Callable[[Callable[[], None]], None]) -> Answer:
         """The next answer; it waits for one. `when_settled` calls back when reading is allowed."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.records import Filled, InstantMade, ItemsSent, Moved, decode_record
+from ..core.records import WITH_ITEMS, Moved, decode_record
 from ..errors import Corrupt, Error, NotFound
 from ..index import Index, Store, keys
 from ..items import check
@@ -222,7 +222,7 @@ class _Shard:
         if position_of(ledger_id, offset) >= self._applied:
             self._report.records_to_replay += 1
         record, _ = decode_record(data)
-        if not isinstance(record, Filled | InstantMade | ItemsSent | Moved):
+        if not isinstance(record, WITH_ITEMS):
             return
         try:
             items = check(batch_of(data))
@@ -288,8 +288,9 @@ class _Shard:
         return found
 
     def _check_streams(self, index: Index) -> None:
-        for key, value in index.store.scan(keys.STREAM_IDS):
-            self._report.streams += 1
+        names = [*index.store.scan(keys.STREAM_IDS), *index.store.scan(keys.COPY_IDS)]
+        for key, value in names:
+            self._report.streams += key.startswith(keys.STREAM_IDS)
             stream = index.facts.stream(int.from_bytes(value, "big"))
-            if stream is None or keys.name_key(stream.name) != key:
+            if stream is None or stream.name.encode() != key[1:]:
                 self._report.add(f"the name {key[1:].decode(errors='replace')!r} leads nowhere")

@@ -8,8 +8,9 @@ import msgspec
 
 from ..core.facts import Agent, StreamState
 from ..core.records import InstantMade
-from ..core.rules import fenced
+from ..core.rules import fenced, no_partition
 from ..core.shard import Shard, session_ended
+from ..core.waits import InDoubt
 from ..errors import BadRequest, Corrupt
 from ..index import Index, floor_of
 from ..index.keys import ONE_BATCH, unpack_transaction
@@ -105,6 +106,28 @@ class Visible:
         """A stream; `NotFound` if it was deleted."""
         return self._core.state.stream(stream_id)
 
+    def check_partition(self, stream: StreamState, partition: int) -> None:
+        """Refuse a partition that a stream has not, or not in this shard."""
+        if partition not in stream.local:
+            raise no_partition(stream, partition, self._core.state.number)
+
+    def check_settled(self, stream_id: int, wants: Iterable[Want]) -> None:
+        """`InDoubt` where the next that could be read is part of a group that may have happened already: whoever has
+        seen another part of it must not be told that there is nothing."""
+        state = self._core.state
+        if not state.groups.prepared:
+            return
+        self.check_replaced(stream_id)
+        heads = (state.head_group(stream_id, it.partition, it.to_id) for it in wants)
+        doubts = dict.fromkeys(group for group in heads if group is not None)
+        if doubts:
+            raise InDoubt(doubts)
+
+    def check_replaced(self, stream_id: int) -> None:
+        """`InDoubt` if what a stream holds may have been replaced already."""
+        if doubts := self._core.state.groups.replacing.get(stream_id):
+            raise InDoubt(doubts)
+
     def collect(
         self, now_ms: int, stream_id: int, wants: Iterable[Want], bytes_max: int, shares: int
     ) -> tuple[list[Chosen], int, list[int]]:
@@ -118,7 +141,8 @@ class Visible:
         scans: list[_Scan] = []
         looked = 0
         for want in wants:
-            check_partition(stream.partitions, want.partition)
+            if want.partition not in stream.local:
+                raise no_partition(stream, want.partition, self._core.state.number)
             looked += 1
             if self._caught_up.holds((stream_id, want.partition), max(want.from_id, floor)):
                 continue
@@ -153,7 +177,8 @@ class Visible:
         budget = max(1, SURVEY_TRANSACTIONS_MAX // max(1, len(survey.wants)))
         stretches = []
         for want in survey.wants:
-            check_partition(stream.partitions, want.partition)
+            self.check_partition(stream, want.partition)
+            self.check_settled(stream.id, [Want(want.partition, want.from_id)])
             if want.transactions_max or want.bytes_max:
                 asked = Want(want.partition, want.from_id)
                 found = self._range(stream.id, asked, floor)
@@ -176,7 +201,8 @@ class Visible:
         """The last visible transaction of a partition, if there is one."""
         state = self._core.state
         stream = state.stream(stream_id)
-        check_partition(stream.partitions, partition)
+        self.check_partition(stream, partition)
+        self.check_settled(stream_id, [Want(partition, 0)])
         floor = floor_of(stream.purged_before, stream.ttl_ms, now_ms)
         last_id = self._last_id(stream_id, partition)
         found = self._index.facts.last_transaction(stream_id, partition, floor, last_id)
@@ -288,12 +314,6 @@ def _measure(
 
 
 _NOTHING = encode(Fetched([]))
-
-
-def check_partition(partitions: int, partition: int) -> None:
-    """Refuse a partition that a stream has not."""
-    if partition >= partitions:
-        raise BadRequest(f"the stream has the partitions 0 to {partitions - 1}, not {partition}")
 
 
 class _Answer:

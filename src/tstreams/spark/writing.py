@@ -175,7 +175,8 @@ class Task:
         """What tasks of this step have staged must not expire while others are still at work."""
         now = time.monotonic()
         if self._outlets and now - self._renewed_at > self._options.staging_ttl_s / 3:
-            self._job.renew(next(iter(self._outlets.values())).producer, self._step)
+            for outlet in self._outlets.values():  # each knows the shards of its own stream
+                self._job.renew(outlet.producer, self._step)
             self._renewed_at = now
 
     def stage(self) -> list[Staged]:

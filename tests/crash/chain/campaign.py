@@ -35,10 +35,12 @@ FREEZE_EVERY = 8
 class Campaign:
     """One server, three posts, and what is done to them."""
 
-    def __init__(self, kills: int, seed: int, folder: Path, plant: str = "") -> None:
+    def __init__(
+        self, kills: int, seed: int, folder: Path, plant: str = "", shards: int = 1
+    ) -> None:
         self.kills = kills
         self.rng = random.Random(seed)
-        flags = ("--ledger-bytes", "256KiB", "--log-level", "warning")
+        flags = ("--ledger-bytes", "256KiB", "--log-level", "warning", "--shards", str(shards))
         self.server = KilledServer(folder / "data", *flags)
         self.posts = {
             name: Post(name, self.server.url, folder, random.Random(f"{seed} {name}"), plant)
@@ -186,10 +188,10 @@ class Campaign:
         }
 
 
-def run(kills: int, seed: int, folder: Path, plant: str = "") -> dict[str, Any]:
+def run(kills: int, seed: int, folder: Path, plant: str = "", shards: int = 1) -> dict[str, Any]:
     """Feed, process, kill; then what it came to."""
     began = time.monotonic()
-    campaign = Campaign(kills, seed, folder, plant)
+    campaign = Campaign(kills, seed, folder, plant, shards)
     try:
         campaign.start()
         accounts = _while_fed(campaign, seed)

@@ -49,6 +49,17 @@ def test_a_chain_that_is_killed_is_exactly_once() -> None:
 
 
 @pytest.mark.slow
+def test_a_chain_over_several_shards_is_exactly_once() -> None:
+    """Its groups span shards, and are cut off between the steps."""
+    status, report = campaign("--kills", "4", "--seed", "1", "--shards", "3")
+    assert report["findings"] == []
+    assert status == 0
+    assert report["kills"] == 4
+    assert report["output_items"] > 50
+    assert {name: report[name] for name in WRONG} == dict.fromkeys(WRONG, 0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "kind"), [("at-least-once", "duplicated"), ("at-most-once", "missing")]
 )

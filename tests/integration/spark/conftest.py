@@ -30,9 +30,13 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One server for all tests: each makes streams of its own."""
-    with Node(tmp_path_factory.mktemp("data"), ["tcp://127.0.0.1:0"]).in_thread() as node:
+def node(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Node]:
+    """One server for all tests: each makes streams of its own. `--shards` says of how many shards."""
+    shards = request.config.getoption("shards") or 1
+    node = Node(tmp_path_factory.mktemp("data"), ["tcp://127.0.0.1:0"], shards=shards)
+    with node.in_thread():
         yield node
 
 

@@ -1,4 +1,8 @@
-"""A server with a clock of its own, over tcp and embedded, and clients of it, of both faces."""
+"""A server with a clock of its own, over tcp and embedded, and clients of it, of both faces.
+
+What is done with several shards must not be seen from outside. So some modules run over a server of three shards,
+too; all of them do with `--shards 3`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,46 @@ Connect = Callable[..., Client]
 BLOCKING_ONLY = pytest.mark.parametrize("face", ["sync"], indirect=True)
 """For what only the blocking face has: threads that may not wait, futures that cannot be cancelled."""
 
+ONE_SHARD = pytest.mark.one_shard
+"""For what is different with several shards: loops commit each shard on its own, and if a checkpoint that spans shards is
+refused, what the others had prepared is dropped."""
+
 _names = itertools.count()
+
+SHARDS = 3
+OVER_SHARDS = (
+    "test_fencing",
+    "test_group",
+    "test_group_members",
+    "test_jobs",
+    "test_offsets",
+    "test_process",
+    "test_streams",
+)
+"""The modules that always run over several shards, too."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the servers that a test runs over."""
+    if "node" not in metafunc.fixturenames or hasattr(metafunc.module, "node"):
+        return
+    if metafunc.config.getoption("shards") is not None:
+        servers = ["shards"]
+    elif metafunc.module.__name__.rpartition(".")[2] in OVER_SHARDS:
+        servers = ["tcp", "inproc", "shards"]
+    else:
+        servers = ["tcp", "inproc"]
+    if metafunc.definition.get_closest_marker("over_tcp"):
+        servers = [it for it in servers if it != "inproc"]
+    if metafunc.definition.get_closest_marker("one_shard"):
+        servers = [it for it in servers if it != "shards"] or ["tcp"]
+    metafunc.parametrize("node", servers, indirect=True)
+
+
+@pytest.fixture
+def shards(request: pytest.FixtureRequest) -> int:
+    """How many shards a server has that is started as a process of its own."""
+    return request.config.getoption("shards") or 1
 
 
 class Clock:
@@ -49,11 +92,15 @@ def face(request: pytest.FixtureRequest) -> Iterator[Face]:
         yield face
 
 
-@pytest.fixture(params=["tcp", "inproc"])
+@pytest.fixture
 def node(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Node]:
-    """A running server, reached as `connect` or as `embedded` reaches it."""
-    address = "tcp://127.0.0.1:0" if request.param == "tcp" else f"inproc://test-{next(_names)}"
-    with Node(tmp_path / "data", listen=[address], clock=clock).in_thread() as node:
+    """A running server, reached as `connect` or as `embedded` reaches it; or one of several shards."""
+    address = f"inproc://test-{next(_names)}" if request.param == "inproc" else "tcp://127.0.0.1:0"
+    shards = 1
+    if request.param == "shards":
+        shards = request.config.getoption("shards") or SHARDS
+    node = Node(tmp_path / "data", listen=[address], clock=clock, shards=shards)
+    with node.in_thread():
         yield node
 
 

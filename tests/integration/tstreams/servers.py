@@ -11,7 +11,7 @@ from pathlib import Path
 _CODE = """
 import sys
 from tstreams.server import Node
-node = Node(sys.argv[1], listen=[sys.argv[2]])
+node = Node(sys.argv[1], listen=[sys.argv[2]], shards=int(sys.argv[3]))
 node.run(lambda: print("ready", flush=True))
 """
 
@@ -19,15 +19,16 @@ node.run(lambda: print("ready", flush=True))
 class ServerProcess:
     """Serves the same directory on the same address, again and again."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, shards: int = 1) -> None:
         self._data = data
+        self._shards = shards
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-c", _CODE, str(self._data), self.address]
+        command = [sys.executable, "-c", _CODE, str(self._data), self.address, str(self._shards)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"

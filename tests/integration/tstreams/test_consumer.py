@@ -301,9 +301,11 @@ def test_closing_wakes_whoever_waits(ts: Client, clicks: str, how: str) -> None:
 def test_a_consumer_of_a_deleted_stream_says_so(connect: Connect, ts: Client, clicks: str) -> None:
     consumer = ts.consumer(clicks)
     reading = consumer.read()
-    threading.Timer(0.2, connect().delete_stream, (clicks,)).start()
+    deleting = threading.Timer(0.2, connect().delete_stream, (clicks,))
+    deleting.start()
     with pytest.raises(Exception, match="deleted") as caught:
         next(reading)
+    deleting.join()
     assert type(caught.value).__name__ == "NotFound"
 
 

@@ -119,7 +119,7 @@ with tstreams.connect(sys.argv[1]) as ts:
 """
 
 
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
+@pytest.mark.over_tcp
 def test_a_process_that_slept_wakes_up_as_a_zombie(ts: Client, clicks: str) -> None:
     first = ts.producer(clicks, "p0").instant([b"in"], partition=1)
     with client_process(_ZOMBIE, ts.config.url) as zombie:

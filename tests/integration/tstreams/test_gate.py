@@ -26,6 +26,7 @@ MESSAGES = {
     for kind in (
         protocol.OpenSession,
         protocol.KeepAlive,
+        protocol.Settle,
         protocol.Subscribe,
         protocol.Describe,
         protocol.Measure,
@@ -66,7 +67,8 @@ def node(tmp_path: Path, hook: Hook) -> Iterator[Node]:
 def filled(kind: type[Message]) -> Message:
     """A message that can be read, with something in each field."""
     needed = [it.type for it in msgspec.structs.fields(kind) if it.required]
-    values: tuple[object, ...] = (1, b"", "producer", False, [])
+    group = protocol.Group(1, 1, 1)
+    values: tuple[object, ...] = (1, b"", "producer", False, [], group)
     return kind(*(next(it for it in values if _fits(it, hint)) for hint in needed))
 
 

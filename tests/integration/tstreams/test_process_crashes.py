@@ -47,7 +47,7 @@ print("over", flush=True)
 JOBS = {"sync": _JOB, "async": _AIO_JOB}
 
 
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
+@pytest.mark.over_tcp
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_killed_again_and_again(
     face: Face, ts: Client, clicks: str, out: str, delivery: str
@@ -102,7 +102,7 @@ BUSY_JOBS = {"sync": _BUSY_JOB, "async": _AIO_BUSY_JOB}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
+@pytest.mark.over_tcp
 def test_killed_at_any_moment(face: Face, ts: Client, clicks: str, out: str) -> None:
     items = fill(ts, clicks, 4000)
     rng = random.Random(7)
@@ -151,7 +151,7 @@ except KeyboardInterrupt:
 INTERRUPTED = {"sync": _INTERRUPTED, "async": _AIO_INTERRUPTED}
 
 
-@pytest.mark.parametrize("node", ["tcp"], indirect=True)
+@pytest.mark.over_tcp
 def test_ctrl_c_leaves_nothing_behind(face: Face, ts: Client, clicks: str, out: str) -> None:
     fill(ts, clicks, 1)
     with client_process(INTERRUPTED[face.name], ts.config.url) as job:

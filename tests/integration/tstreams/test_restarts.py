@@ -24,8 +24,8 @@ ENDS = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data")
+def server(tmp_path: Path, shards: int) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path / "data", shards)
     server.start()
     yield server
     server.close()

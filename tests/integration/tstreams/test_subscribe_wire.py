@@ -221,7 +221,7 @@ def test_a_session_that_has_ended_is_told_so_when_it_subscribes(
         assert node.shards[0].core.state.sessions
         clock.advance(SESSION_TTL_MS / 1000 + 11)
         eventually(lambda: not node.shards[0].core.state.sessions)
-        with subscribe(wire, "s", 1, agent=reader.id, session=reader.session.id) as stream:
+        with subscribe(wire, "s", 1, agent=reader.id, session=reader.seats[0].session.id) as stream:
             with pytest.raises(moebius.Error, match="the session has ended") as caught:
                 stream.next_parts()
             assert caught.value.code == "invalid_state"

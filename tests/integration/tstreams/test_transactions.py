@@ -22,7 +22,7 @@ from tstreams import (
 )
 from tstreams.server import Node
 
-from .conftest import Clock, eventually
+from .conftest import ONE_SHARD, Clock, eventually
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID
@@ -396,6 +396,7 @@ def test_who_knows_that_one_has_expired_is_not_told_again(
     producer.checkpoint()
 
 
+@ONE_SHARD
 def test_of_many_only_the_expired_one_is_invalid(ts: Client, clock: Clock, clicks: str) -> None:
     ts.create_stream("other")
     producer = ts.producer(clicks, transaction_ttl=60.0)
@@ -437,7 +438,7 @@ def test_a_session_that_was_not_heard_of_says_what_to_do(
     producer, consumer = ts.producer(clicks), ts.consumer(clicks, "c1")
     txn = producer.open(0)
     clock.advance(16 * 60)
-    eventually(lambda: not node.shards[0].core.state.sessions)
+    eventually(lambda: not any(it.core.state.sessions for it in node.shards.values()))
     with pytest.raises(InvalidState, match="anew"):
         txn.checkpoint()
     assert txn.state is INVALID

@@ -61,7 +61,7 @@ def _nothing_stays_open(run: Run) -> None:
     """All clients are gone: what they left open ends by itself, and holds nobody up for ever."""
     until_us = run.scheduler.now_us + round((actor.STAGING_S + LEASE_S + 2) * 1e6)
     run.scheduler.run_until(lambda: run.scheduler.now_us >= until_us, WITHIN_S, "waiting")
-    left = sorted(run.machine.shard.core.state.open)
+    left = sorted(it for shard in run.machine.shards for it in shard.core.state.open)
     if left:
         run.problems.append(f"open: {left} have outlived their clients and their leases")
 
@@ -101,20 +101,31 @@ def _check_shard(run: Run) -> None:
     """What the server has in memory, in its index and in its ledgers agrees."""
     from tests.simulation.checks import live_bytes_are_what_is_referred_to
 
-    try:
-        live_bytes_are_what_is_referred_to(run.machine)  # type: ignore[arg-type]
-    except AssertionError as error:
-        run.problems.append(f"index: {error}")
+    for shard in run.machine.shards:
+        try:
+            live_bytes_are_what_is_referred_to(shard)
+        except AssertionError as error:
+            run.problems.append(f"index: {error}")
 
 
-def _contents(run: Run) -> dict[bytes, bytes]:
-    """What of the index is the same before and after a crash."""
-    store: Any = run.machine.shard.index.store
-    return {key: value for key, value in store.scan(b"") if key[:1] in (b"C", b"M")}
+def _contents(run: Run) -> list[dict[bytes, bytes]]:
+    """What of the indexes is the same before and after a crash."""
+    stores: list[Any] = [shard.index.store for shard in run.machine.shards]
+    return [
+        {key: value for key, value in store.scan(b"") if key[:1] in (b"C", b"M")}
+        for store in stores
+    ]
 
 
-def _compare(run: Run, before: dict[bytes, bytes], after: dict[bytes, bytes]) -> None:
+def _compare(
+    run: Run, all_before: list[dict[bytes, bytes]], all_after: list[dict[bytes, bytes]]
+) -> None:
     """Offsets survive a crash, whoever asked for them."""
+    for before, after in zip(all_before, all_after, strict=True):
+        _compare_shard(run, before, after)
+
+
+def _compare_shard(run: Run, before: dict[bytes, bytes], after: dict[bytes, bytes]) -> None:
     for key, value in before.items():
         lives = b"M" + key[1:9] in after  # else the sweeper removes them, as time allows
         if key[:1] == b"C" and lives and after.get(key) != value:

@@ -75,8 +75,8 @@ class Faults:
         self._network.clear_traps()
         machine = self._machine
         machine.fill(full=False, suddenly=False)
-        machine.disk.slow = False
-        machine.disk.steps_left = None
+        machine.slow_disk = False
+        machine.steps_left = None
         if machine.node is not None and not machine.node.ready:
             machine.kill()
 
@@ -93,7 +93,7 @@ class Faults:
         if fault.count == 0:
             machine.lose_power("between two steps")
             return
-        machine.disk.steps_left = fault.count
+        machine.steps_left = fault.count
 
     def _restart(self, fault: Fault) -> None:
         self._machine.down_us = fault.for_ms * 1000
@@ -115,10 +115,10 @@ class Faults:
         self._later(fault, lambda: self._network.slow(fault.who, -1))
 
     def _slow_disk(self, fault: Fault) -> None:
-        self._machine.disk.slow = True
+        self._machine.slow_disk = True
 
         def quicken() -> None:
-            self._machine.disk.slow = False
+            self._machine.slow_disk = False
 
         self._later(fault, quicken)
 

@@ -22,12 +22,11 @@ BASE_MS = 1_700_000_000_000
 
 
 class MachineDisk(SimulatedFolder):
-    """The disk. Only the process that runs on the machine can write to it: the dead cannot."""
+    """The disk of a shard. Only the process that runs on the machine can write to it: the dead cannot."""
 
     def __init__(self, machine: ServerMachine) -> None:
         super().__init__()
         self._machine = machine
-        self.slow = False
 
     def step(self) -> None:
         """Before each change: the power may fail here, and it may take a while."""
@@ -35,13 +34,13 @@ class MachineDisk(SimulatedFolder):
         current = machine.scheduler.current
         if current is None or current is not machine.process:
             raise PowerCut
-        if self.steps_left is not None and self.steps_left <= 0:
+        if machine.steps_left is not None and machine.steps_left <= 0:
             machine.lose_power("at a step of its disk")
             raise PowerCut
-        if self.steps_left is not None:
-            self.steps_left -= 1
+        if machine.steps_left is not None:
+            machine.steps_left -= 1
         random = machine.disk_random
-        current.rest(random.randrange(200_000 if self.slow else 300))
+        current.rest(random.randrange(200_000 if machine.slow_disk else 300))
 
 
 class SimulatedLock:
@@ -60,12 +59,15 @@ class SimulatedLock:
 class ServerMachine:
     """Starts the server, ends it in all ways there are, and starts it again."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, shards: int = 1) -> None:
         self.scheduler = scheduler
-        self.disk = MachineDisk(self)
+        self.disks = [MachineDisk(self) for _ in range(shards)]
+        self.slow_disk = False
+        self.steps_left: int | None = None
+        """The power fails before that many more changes of the disks or the databases."""
         self.disk_random = scheduler.random_for("disk")
         self._crash_random = scheduler.random_for("crashes")
-        self.storage = SimulatedStorage(self.disk)
+        self.storages = [SimulatedStorage(disk) for disk in self.disks]
         self.process: Process | None = None
         self.node: Node | None = None
         self.offset_ms = 0
@@ -85,9 +87,9 @@ class ServerMachine:
         return self.node is not None and self.node.ready
 
     @property
-    def shard(self) -> Shard:
+    def shards(self) -> list[Shard]:
         assert self.node is not None
-        return self.node.shards[0]
+        return list(self.node.shards.values())
 
     # Beginning.
 
@@ -100,7 +102,9 @@ class ServerMachine:
         self.scheduler.note("server: starts")
 
     async def _serve(self, process: Process) -> None:
-        config = Config(data=Path("/simulated"), ledger_bytes=64 * 1024, insecure=True)
+        config = Config(
+            data=Path("/simulated"), ledger_bytes=64 * 1024, insecure=True, shards=len(self.disks)
+        )
         object.__setattr__(config, "ledger_bytes", 8 * 1024)
         object.__setattr__(config, "payload_cache_bytes", 4 * 1024)
         node = Node(config, [URL], clock=self.clock, storage=self._storage)
@@ -115,24 +119,27 @@ class ServerMachine:
             return
         if process.alive:
             self.node = node
-            self.scheduler.note(f"server: serves, {node.shards[0].records_replayed} replayed")
+            replayed = sum(shard.records_replayed for shard in node.shards.values())
+            self.scheduler.note(f"server: serves, {replayed} replayed")
 
     def _storage(self, path: Path, reserve_bytes: int) -> Any:
-        return self.storage
+        return self.storages[int(path.name.rpartition("-")[2])]
 
     # Ending.
 
     def kill(self) -> None:
         """SIGKILL: what the system has of its writes stays, what it had in memory is gone."""
         if self._end("is killed", loudly=True):
-            self.storage.database.lose_power(self._crash_random)
+            for storage in self.storages:
+                storage.database.lose_power(self._crash_random)
             self._start_later()
 
     def lose_power(self, where: str) -> None:
         """What was not synced is lost, or torn. Nobody is told."""
         if self._end(f"loses its power {where}", loudly=False):
             self.scheduler.network.power("server", on=False)
-            self.storage.lose_power(self._crash_random.randrange(1 << 32))
+            for storage in self.storages:
+                storage.lose_power(self._crash_random.randrange(1 << 32))
             self._start_later()
 
     def stop(self) -> None:
@@ -157,8 +164,9 @@ class ServerMachine:
         self.scheduler.note(f"server: {how}")
         self.scheduler.network.process_died(process, loudly)
         self.scheduler.end(process)
-        self.disk.steps_left = None
-        self.disk.sync_error = None
+        self.steps_left = None
+        for disk in self.disks:
+            disk.sync_error = None
         return True
 
     def _start_later(self) -> None:
@@ -172,27 +180,33 @@ class ServerMachine:
 
     def fail_syncs(self) -> None:
         """From now on syncs fail, until the server is started again."""
-        self.disk.sync_error = OSError(errno.EIO, "Input/output error")
+        for disk in self.disks:
+            disk.sync_error = OSError(errno.EIO, "Input/output error")
 
     def fill(self, full: bool, suddenly: bool) -> None:
         """Somebody else takes all the room, or gives it back. Suddenly: the server has not seen it coming."""
-        if suddenly:
-            self.disk.write_error = OSError(errno.ENOSPC, "No space left") if full else None
-        else:
-            self.storage.room().full = full
-        if not full:
-            self.disk.write_error = None
-            self.storage.room().full = False
+        for storage in self.storages:
+            if suddenly:
+                storage.disk.write_error = OSError(errno.ENOSPC, "No space left") if full else None
+            else:
+                storage.room().full = full
+            if not full:
+                storage.disk.write_error = None
+                storage.room().full = False
 
     def rot(self) -> str | None:
         """Flip a bit in a ledger that lies on the disk; which one."""
         random = self._crash_random
-        names = [it for it in self.disk.names() if it.endswith(".ledger")]
-        sized = [it for it in names if self.disk.files[it].size() > 1024]
+        sized = [
+            (disk, it)
+            for disk in self.disks
+            for it in disk.names()
+            if it.endswith(".ledger") and disk.files[it].size() > 1024
+        ]
         if not sized:
             return None
-        name = random.choice(sized)
-        file = self.disk.files[name]
+        disk, name = random.choice(sized)
+        file = disk.files[name]
         at = random.randrange(512, file.size())
         file.now[at] ^= 1 << random.randrange(8)
         file.durable = bytes(file.now)

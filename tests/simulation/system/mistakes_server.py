@@ -178,7 +178,7 @@ def _(patches: Patches) -> None:
 @mistake("show-cancelled", "G2", "a cancelled transaction becomes visible")
 def _(patches: Patches) -> None:
     def ended(original: Any, applier: Any, record: Any, position: int, size: int) -> None:
-        applier._show(record.transactions)
+        applier.show(record.transactions)
 
     patches.around(Applier, "_ended", ended)
 
@@ -223,9 +223,9 @@ def _(patches: Patches) -> None:
 @mistake("lose-offset", "G4", "of a group's offsets the last is not saved")
 def _(patches: Patches) -> None:
     def committed(original: Any, applier: Any, record: Any, position: int, size: int) -> None:
-        applier._show(record.transactions)
-        applier._drop_open(record.empty)
-        applier._move(record.positions[:-1] if record.transactions else record.positions)
+        applier.show(record.transactions)
+        applier.drop_open(record.empty)
+        applier.move(record.positions[:-1] if record.transactions else record.positions)
 
     patches.around(Applier, "_committed", committed)
 
@@ -234,9 +234,9 @@ def _(patches: Patches) -> None:
 def _(patches: Patches) -> None:
     def show(original: Any, applier: Any, transactions: Any) -> None:
         original(applier, transactions[:-1] if len(transactions) > 1 else transactions)
-        applier._drop_open(transactions[-1:] if len(transactions) > 1 else [])
+        applier.drop_open(transactions[-1:] if len(transactions) > 1 else [])
 
-    patches.around(Applier, "_show", show)
+    patches.around(Applier, "show", show)
 
 
 @mistake("lose-batch", "G2", "the second batch of a transaction takes the place of the first")
@@ -266,9 +266,9 @@ def _(patches: Patches) -> None:
 @mistake("forget-step", "G5", "which step of a job was committed last is not stored")
 def _(patches: Patches) -> None:
     def done(original: Any, applier: Any, record: Any, position: int, size: int) -> None:
-        applier._show(record.transactions)
-        applier._drop_open(record.empty)
-        applier._drop_open(record.dropped)
+        applier.show(record.transactions)
+        applier.drop_open(record.empty)
+        applier.drop_open(record.dropped)
 
     patches.around(Applier, "_step_committed", done)
 
@@ -303,11 +303,11 @@ def _(patches: Patches) -> None:
 )
 def _(patches: Patches) -> None:
     def moved(original: Any, applier: Any, record: Any, position: int, size: int) -> None:
-        put, applier._put = applier._put, lambda key, value: None
+        put, applier.put = applier.put, lambda key, value: None
         try:
             original(applier, record, position, size)
         finally:
-            applier._put = put
+            applier.put = put
 
     patches.around(Applier, "_moved", moved)
 

@@ -64,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
     faults: list[Fault]
     rots: bool = False
     """Whether a bit rots in the end."""
+    shards: int = 1
 
     @property
     def clients(self) -> list[str]:
@@ -78,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True):
         return next((it.partitions for it in self.streams if it.name == stream), 1)
 
     def with_only(self, deeds: list[Deed], faults: list[Fault]) -> Plan:
-        return Plan(self.seed, self.streams, deeds, faults, self.rots)
+        return Plan(self.seed, self.streams, deeds, faults, self.rots, self.shards)
 
 
 def save(plan: Plan, path: Path) -> None:

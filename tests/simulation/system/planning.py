@@ -78,7 +78,7 @@ _AT_ONCE = frozenset({"reset", "lose-answer", "set-clock"})
 _LONG_MS = (100, 100, 700, 700, 2_500, 8_000)
 
 
-def make_plan(seed: int, steps: int = 120) -> Plan:
+def make_plan(seed: int, steps: int = 120, shards: int = 1) -> Plan:
     """The plan of a seed: so many deeds, of a handful of clients, and some faults."""
     rng = random.Random(f"{seed}/plan")
     short = rng.random() < 0.4
@@ -89,7 +89,7 @@ def make_plan(seed: int, steps: int = 120) -> Plan:
     deeds = list(_deeds(rng, steps, streams))
     count = rng.choice((0, 3, 6, 9, 12, 16))
     faults = sorted((_fault(rng, deeds) for _ in range(count)), key=lambda it: it.deed)
-    return Plan(seed, streams, deeds, faults, rng.random() < 0.3)
+    return Plan(seed, streams, deeds, faults, rng.random() < 0.3, shards)
 
 
 def _deeds(rng: random.Random, steps: int, streams: list[StreamPlan]) -> list[Deed]:

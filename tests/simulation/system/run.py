@@ -45,7 +45,7 @@ class Run:
         self.plan = plan
         self.scheduler = Scheduler(plan.seed)
         self.network = Network(self.scheduler)
-        self.machine = ServerMachine(self.scheduler)
+        self.machine = ServerMachine(self.scheduler, plan.shards)
         self.recorder = Recorder(self.scheduler)
         self.faults = Faults(self)
         self.left = {name: plan.deeds_of(name) for name in plan.clients}

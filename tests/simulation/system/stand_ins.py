@@ -85,6 +85,7 @@ def stand_ins(scheduler: Scheduler, machine: ServerMachine) -> Iterator[None]:
         patch("moebius.client.connection.random", scheduler.random_for("reconnects")),
         patch("tstreams.server.node.DirectoryLock", lambda _: SimulatedLock(machine)),
         patch("tstreams.server.node.node_id", lambda _: "5e7d" * 4),
+        patch("tstreams.server.node.check_shards", lambda *_: None),
     ]
     SimulatedLock.holder = None
     handler = _Complaints(scheduler)

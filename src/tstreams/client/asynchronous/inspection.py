@@ -78,11 +78,11 @@ class Inspection:
     @property
     def shards(self) -> list[int]:
         """The shards of the node, as of when it was connected to."""
-        return list(self._link.shards)
+        return self._link.shards.numbers
 
-    def shard_of(self, stream: str) -> int:
-        """The shard that holds a stream of this name."""
-        return self._link.shard_of(stream)
+    def shard_of(self, stream: str, partition: int = 0) -> int:
+        """The shard that holds a partition of a stream of this name. That of partition 0 has its definition."""
+        return self._link.shards.shard_of(stream, partition)
 
     # A shard.
 

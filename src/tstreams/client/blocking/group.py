@@ -58,6 +58,9 @@ class CheckpointGroup:
         error says which it was. On `Timeout` or `Unavailable` nobody may know whether it took effect.
         If so, the group refuses to go on with its readers (`InvalidState`): make the agents anew.
 
+        If it spans shards of the server and is refused, transactions of it may be dropped; a group with
+        readers must be cancelled then before its next checkpoint (`InvalidState`).
+
         Of a subscriber it covers the callbacks that have returned and, if it is called inside a callback,
         that one too. Transactions that other callbacks have opened, and that are still at work, stay open
         for a later checkpoint; those of callbacks that failed are cancelled.

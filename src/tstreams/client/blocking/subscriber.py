@@ -45,7 +45,7 @@ class Subscriber:
         self._rules = subscriber
         self._on_close = on_close
         self._on_transaction = on_transaction
-        if subscriber.agent.session.link.tracing is not None:
+        if subscriber.agent.link.tracing is not None:
             self._on_transaction = _traced(on_transaction)
         self._on_failure = on_failure
         self._threads: list[threading.Thread] = []

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ...errors import Error, Expired, Fenced, InvalidState, NotFound, Unavailable
+from ...errors import Error, InvalidState
 from ...limits import COMMIT_BROUGHT_MAX
 from ...model import TransactionState
-from ...protocol import Brought, CancelTransactions, Commit, Done, ReadPosition
+from ...protocol import CancelTransactions, Done
+from . import spanning
+from .agent import Agent, Seat
 from .draft import Draft
-from .failures import is_session_end, transaction_in
-from .session import Session
+from .ending import named, refused, refused_by
+from .failures import is_session_end
+from .parts import Moved, split
 from .ticket import Steps, Ticket, answer
 from .turns import Hold, Turns
 
@@ -19,13 +22,29 @@ from .turns import Hold, Turns
 def prepare(drafts: Sequence[Draft]) -> Steps[None]:
     """Before a checkpoint of sealed transactions: send what was gathered. If it is little it is only made
     ready, and comes along with the commit: one round trip, and one sync, for all of it."""
+    at: Draft | None = None
     try:
-        for number, draft in enumerate(drafts):
-            yield from draft.finish(may_bring=number < COMMIT_BROUGHT_MAX)
+        for number, at in enumerate(drafts):
+            yield from at.finish(may_bring=number < COMMIT_BROUGHT_MAX)
+        at = None
         yield from _take_room(drafts)
     except BaseException as error:
-        _refused(drafts, error)
+        if (failure := _stop(drafts, error, at)) is not error:
+            raise failure from error
         raise
+
+
+def _stop(drafts: Sequence[Draft], error: BaseException, at: Draft | None) -> BaseException:
+    """A checkpoint failed before it was sent, at one of its transactions; the error to be told of."""
+    if at is None or not isinstance(error, Error):
+        refused(drafts, error)
+        return error
+    shard = at.seat.shard
+    if all(draft.seat.shard == shard for draft in drafts):
+        refused(drafts, error)
+        return error
+    refused(drafts, error, shard)
+    return named(error, [at])
 
 
 def _take_room(drafts: Sequence[Draft]) -> Steps[None]:
@@ -34,7 +53,7 @@ def _take_room(drafts: Sequence[Draft]) -> Steps[None]:
     bringing = [(draft, len(draft.last)) for draft in drafts if draft.last is not None]
     if not bringing:
         return
-    link = bringing[0][0].producer.agent.session.link
+    link = bringing[0][0].producer.agent.link
     size = sum(it for _, it in bringing)
     if not link.window.enter(size):
         yield from link.window.wait(size, link.timeout_s)
@@ -43,41 +62,43 @@ def _take_room(drafts: Sequence[Draft]) -> Steps[None]:
         draft.give_room(it)
 
 
-def commit(
-    session: Session, turns: Sequence[Turns], agents: list[int], drafts: Sequence[Draft]
-) -> Steps[None]:
+def commit(turns: Sequence[Turns], agents: Sequence[Agent], drafts: Sequence[Draft]) -> Steps[None]:
     """Checkpoint prepared transactions, all or nothing."""
-    ticket = yield from send(session, turns, agents, drafts)
+    ticket = yield from send(turns, agents, drafts)
     yield from conclude(ticket, drafts)
 
 
 def send(
-    session: Session,
     turns: Sequence[Turns],
-    agents: list[int],
+    agents: Sequence[Agent],
     drafts: Sequence[Draft],
-    positions: Sequence[ReadPosition] = (),
+    moved: Sequence[Moved] = (),
 ) -> Steps[Ticket]:
     """The first half of a commit of prepared transactions and readers' positions: it is on its way.
 
     Nothing is checkpointed before all its batches have arrived. What the producers begin meanwhile waits
     for its turn, so that things take effect in the order in which they were asked for. Whoever is
-    interrupted in here leaves the transactions open.
+    interrupted in here leaves the transactions open; if they are in several shards, some may be cancelled.
     """
     hold = Hold()
+    at: Draft | None = None
     try:
         try:
             for turn in turns:
                 yield from hold.enter(turn)
-            for draft in drafts:
-                yield from draft.settle()
-            bringing = [draft for draft in drafts if draft.last is not None]
-            return _send(session, agents, drafts, bringing, list(positions))
-        finally:
-            hold.leave()
-    except BaseException as error:
-        _refused(drafts, error)
-        raise
+            for at in drafts:
+                yield from at.settle()
+            at = None
+            parts = split(agents, drafts, moved)
+            if len(parts) == 1:
+                return parts[0].commit()
+        except BaseException as error:
+            if (failure := _stop(drafts, error, at)) is not error:
+                raise failure from error
+            raise
+        return (yield from spanning.send(parts))
+    finally:
+        hold.leave()
 
 
 def conclude(
@@ -90,8 +111,11 @@ def conclude(
     try:
         yield from answer(ticket, Done)
     except Error as error:
-        _refused(drafts, error, sent=True)
-        raise
+        failure = failure_of(ticket, drafts, error)
+        _failed(ticket, drafts, error)
+        if failure is error:
+            raise
+        raise failure from error
     except BaseException:
         entrust(drafts, ticket, on_saved)
         raise
@@ -107,28 +131,29 @@ def entrust(
     ticket.add_callback(partial(_answered, drafts, on_saved))
 
 
-def _send(
-    session: Session,
-    agents: list[int],
-    drafts: Sequence[Draft],
-    bringing: list[Draft],
-    positions: list[ReadPosition],
-) -> Ticket:
-    ids = [draft.id for draft in drafts if draft.id]
-    if not bringing:
-        return session.start(Commit, agents, ids, positions)
-    brought = [Brought(it.producer.agent.id, it.partition, it.id) for it in bringing]
-    batches = tuple(it.hand_over() for it in bringing)
-    session.link.window.join(len(batches))
-    return session.start_commit(agents, ids, positions, brought, batches=batches)
+def failure_of(ticket: Ticket, drafts: Sequence[Draft], error: Error) -> Error:
+    """The error of a commit. If it spans shards it says which producer it is about."""
+    here = _at(ticket, drafts)
+    return error if len(here) == len(drafts) else named(error, here)
+
+
+def _at(ticket: Ticket, drafts: Sequence[Draft]) -> list[Draft]:
+    """Those in the shard that a commit was sent to."""
+    assert ticket.session is not None
+    return [draft for draft in drafts if draft.seat.shard == ticket.session.shard]
 
 
 def _answered(drafts: Sequence[Draft], on_saved: Callable[[], None], ticket: Ticket) -> None:
     """The answer to a commit for which nobody waits any more."""
     if ticket.error is not None:
-        _refused(drafts, ticket.error, sent=True)
+        _failed(ticket, drafts, ticket.error)
     else:
         _worked(drafts, on_saved)
+
+
+def _failed(ticket: Ticket, drafts: Sequence[Draft], error: Error) -> None:
+    assert ticket.session is not None
+    refused_by(ticket.session.shard, drafts, error)
 
 
 def _worked(drafts: Sequence[Draft], on_saved: Callable[[], None]) -> None:
@@ -137,58 +162,50 @@ def _worked(drafts: Sequence[Draft], on_saved: Callable[[], None]) -> None:
     on_saved()
 
 
-def _refused(drafts: Sequence[Draft], error: BaseException, sent: bool = False) -> None:
-    """A checkpoint failed: what has become of its transactions?"""
-    if not isinstance(error, Error) or isinstance(error, Unavailable):
-        for draft in drafts:
-            draft.doubt() if sent else draft.unseal()
-        return
-    if is_session_end(error):
-        for draft in drafts:
-            draft.close(TransactionState.INVALID)
-    elif isinstance(error, Fenced | NotFound):
-        for draft in drafts:
-            if _has_ended(draft, error):
-                draft.close(TransactionState.CANCELLED)
-            else:
-                draft.unseal()
-    else:
-        guilty = drafts[0].id if len(drafts) == 1 else transaction_in(error)
-        for draft in drafts:
-            draft.unseal()
-            if draft.id == guilty and isinstance(error, Expired):
-                draft.close(TransactionState.INVALID)
-            elif draft.id == guilty and isinstance(error, InvalidState):
-                draft.vanished()
+def cancel(drafts: Sequence[Draft]) -> Steps[None]:
+    """Drop sealed transactions of one producer. Of many, those that have expired meanwhile are no error.
 
-
-def _has_ended(draft: Draft, error: Error) -> bool:
-    """Whether a transaction ended when its producer lost its name or its stream."""
-    return error.message.startswith(draft.producer.agent.title) or draft.id == transaction_in(error)
-
-
-def cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:
-    """Drop sealed transactions. Of many, those that have expired meanwhile are no error."""
+    Shards are asked one after the other. All of them are; the first thing that failed is raised then.
+    """
+    by_seat: dict[Seat, list[Draft]] = {}
+    for draft in drafts:
+        by_seat.setdefault(draft.seat, []).append(draft)
+    failure: Error | None = None
     try:
-        yield from _cancel(session, agent, drafts)
+        for seat, some in by_seat.items():
+            try:
+                yield from _cancel_here(seat, some, is_only=len(drafts) == 1)
+            except Error as error:
+                failure = failure or error
+    except BaseException as error:
+        refused(drafts, error)
+        raise
+    if failure is not None:
+        raise failure
+
+
+def _cancel_here(seat: Seat, drafts: Sequence[Draft], is_only: bool) -> Steps[None]:
+    try:
+        yield from _cancel(seat, drafts)
     except InvalidState as error:
-        if len(drafts) == 1 or is_session_end(error):
+        if is_only or is_session_end(error):
             raise
         for draft in drafts:
             if draft.state is TransactionState.OPENED:
                 try:
-                    yield from _cancel(session, agent, [draft])
+                    yield from _cancel(seat, [draft])
                 except InvalidState:
                     continue  # it has ended, which is what was asked for
 
 
-def _cancel(session: Session, agent: int, drafts: Sequence[Draft]) -> Steps[None]:
+def _cancel(seat: Seat, drafts: Sequence[Draft]) -> Steps[None]:
     try:
         ids = [draft.id for draft in drafts if draft.id]
         if ids:
-            yield from answer(session.start(CancelTransactions, [agent], ids), Done)
+            ticket = seat.session.start(CancelTransactions, [seat.number], ids)
+            yield from answer(ticket, Done)
     except BaseException as error:
-        _refused(drafts, error)
+        refused(drafts, error)
         raise
     for draft in drafts:
         draft.close(TransactionState.CANCELLED)

@@ -113,11 +113,13 @@ class Cursor:
 
 
 class Starts:
-    """Where offsets are in each partition, once the server has said what is newest."""
+    """Where offsets are in the partitions of a shard, once that has said what is newest."""
 
     def __init__(self, positions: Positions | None) -> None:
         self._next_id = positions.next_id if positions else 0
         self._heads = dict(positions.heads) if positions else {}
+        self.saved = dict(positions.saved) if positions else {}
+        """What the reader has checkpointed, by partition."""
 
     def of(self, offset: Offset, partition: int) -> tuple[int, int | None]:
         """The first id to read, and what `position` is there."""

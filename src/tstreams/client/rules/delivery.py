@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import Corrupt, Error, NotFound
@@ -28,19 +28,31 @@ class Source:
         self.stream_id = stream_id
         self.reader = reader
         """Its name, if it has one."""
-        self.shard = link.shard_of(stream.name)
+        self._ring = link.shards.ring_of(stream.name, stream.partitions)
         self.schema: pa.Schema | None = stream.schema
+
+    def shard_of(self, partition: int) -> int:
+        """The shard of a partition."""
+        return self._ring[partition % len(self._ring)]
+
+    def by_shard(self, partitions: Iterable[int]) -> dict[int, list[int]]:
+        """Partitions, by their shards."""
+        found: dict[int, list[int]] = {}
+        for partition in partitions:
+            found.setdefault(self.shard_of(partition), []).append(partition)
+        return found
 
     def fetch(
         self, wants: list[Want], bytes_max: int, wait_s: float = 0.0, *, ahead: bool = False
     ) -> Ticket:
-        """Ask for transactions; the deadline begins when the server has waited. `ahead`: they are there,
-        and should come in while somebody works on those before them."""
+        """Ask for transactions of one shard; the deadline begins when the server has waited. `ahead`: they are
+        there, and should come in while somebody works on those before them."""
         message = Fetch(self.stream_id, wants, bytes_max, int(wait_s * 1000))
         link = self.link
-        ticket = link.ask(message, shard=self.shard, timeout_s=link.timeout_s + wait_s)
+        shard = self._ring[wants[0].partition % len(self._ring)]
+        ticket = link.ask(message, shard=shard, timeout_s=link.timeout_s + wait_s)
         if ahead:
-            link.wire.go_on()
+            ticket.wire.go_on()
         return ticket
 
 

@@ -50,6 +50,8 @@ class Draft:
         self.producer = producer
         self.id = transaction_id
         self.partition = partition
+        self.seat = producer.agent.seat_of(partition)
+        """Its producer in the shard of the partition."""
         self.state = TransactionState.OPENED
         self.handling = at_hand()
         """The callback that it was opened in, if it was."""
@@ -71,6 +73,8 @@ class Draft:
         self._in_doubt = False
         self._handed_over = False
         self._batches = 0
+        self.torn = False
+        """It was dropped because a checkpoint that spans shards was refused: nothing was wrong with it."""
 
     # Writing.
 
@@ -156,7 +160,7 @@ class Draft:
         with self._lock:
             size, self._room = self._room, 0
         if size:
-            self.producer.agent.session.link.window.leave(size)
+            self.producer.agent.link.window.leave(size)
 
     def hand_over(self) -> Buffer:
         """The last batch, for a commit that leaves now and has its room from now on."""
@@ -191,8 +195,7 @@ class Draft:
             yield PAUSE
 
     def _send_batch(self, batch: Buffer) -> Steps[None]:
-        agent = self.producer.agent
-        link = agent.session.link
+        seat, link = self.seat, self.producer.agent.link
         while len(self._sends) >= TRANSACTION_SENDS_MAX:
             if not self._sends[0].ended:
                 yield self._sends[0]
@@ -202,7 +205,7 @@ class Draft:
             self.id = yield from self.producer.open_id(self.partition)
         if not link.window.enter(len(batch)):
             yield from link.window.wait(len(batch), link.timeout_s)
-        ticket = agent.session.start_batch(SendItems, agent.id, self.id, batch=batch)
+        ticket = seat.session.start_batch(SendItems, seat.number, self.id, batch=batch)
         self._batches += 1
         self._sends.append(ticket)
         ticket.add_callback(self._sent)

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TypeAlias
 
 from ...errors import BadRequest, Error, Fenced, InvalidState, NotFound, Unavailable
-from ...protocol import ReadPosition
 from . import closing
 from .draft import Draft
 from .failures import transaction_in
 from .handling import Handling, at_hand
 from .link import Link
+from .parts import Moved
 from .producer import Producer
 from .reader import Reader
 from .subscriber import Subscriber
@@ -49,6 +49,9 @@ class Group:
         """The subscribers that are members, or were: what their failed callbacks have left open is dropped."""
         self._unknown = False
         """Whether nobody knows what has become of the last checkpoint."""
+        self._torn = False
+        """Whether the last checkpoint was refused, and some of its transactions were dropped with it: the readers
+        must not go on without what came of what they read."""
 
     # Members.
 
@@ -56,18 +59,12 @@ class Group:
         """Let an agent take part from now on."""
         agent = member.agent
         agent.check()
-        if agent.session.link is not self._link:
+        if agent.link is not self._link:
             raise BadRequest(f"{agent.title} belongs to another client, and this group to its own")
         with _joining:
             if (held := _groups.get(agent)) is not None and (other := held()) is not None:
                 which = "this group already" if other is self else "another group: remove it there"
                 raise InvalidState(f"{agent.title} is in {which}")
-            for it in self._members.values():
-                if it.agent.session.shard != agent.session.shard:
-                    raise BadRequest(
-                        f"{agent.title} and {it.agent.title} live in different shards: "
-                        "a group is within one"
-                    )
             self._members[agent.id] = member
             _groups[agent] = weakref.ref(self)
             if isinstance(member, Subscriber):
@@ -102,8 +99,8 @@ class Group:
         for member in members:
             agent = member.agent
             agent.check()
-            if agent.session.ended is not None:
-                raise InvalidState(f"{agent.title}: {agent.session.ended.message}")
+            if (ended := agent.ended) is not None:
+                raise InvalidState(f"{agent.title}: {ended.message}")
             if agent.in_doubt:
                 raise InvalidState(
                     f"{agent.title}: nobody knows whether its last checkpoint took effect; make it, and "
@@ -125,6 +122,11 @@ class Group:
             yield from hold.enter(self._turns)
             members = self._usable()
             self._unknown = False
+            if self._torn:
+                raise InvalidState(
+                    "the last checkpoint of this group was refused, and transactions of it that are in "
+                    "several shards were dropped: cancel the group, so that its readers go back, too"
+                )
             if members:
                 for member in members:
                     if not isinstance(member, Producer):
@@ -147,9 +149,8 @@ class Group:
         """Cancel what failed callbacks have left open: nothing else will."""
         try:
             for draft in look.spoiled:
-                agent = draft.producer.agent
                 try:
-                    yield from closing.cancel(agent.session, agent.id, [draft])
+                    yield from closing.cancel([draft])
                 except (InvalidState, Fenced):
                     continue  # it has ended already
         except BaseException:
@@ -161,13 +162,16 @@ class Group:
     ) -> Steps[None]:
         with naming(members, look.drafts):
             yield from closing.prepare(look.drafts)
-            ticket = yield from closing.send(
-                members[0].agent.session,
-                [it.turns for it in members if isinstance(it, Producer)],
-                [it.agent.id for it in members],
-                look.drafts,
-                look.positions,
-            )
+            try:
+                ticket = yield from closing.send(
+                    [it.turns for it in members if isinstance(it, Producer)],
+                    [it.agent for it in members],
+                    look.drafts,
+                    look.positions,
+                )
+            except BaseException:
+                self._note_torn(look)
+                raise
             sent.append(ticket)
             ticket.add_callback(partial(self._answered, members))
             hold.until(ticket)
@@ -176,6 +180,13 @@ class Group:
             except Unavailable:
                 self._answered(members, ticket)  # the thread that ended it may not have told us yet
                 raise
+            except Error:
+                self._note_torn(look)
+                raise
+
+    def _note_torn(self, look: _Look) -> None:
+        if look.positions and any(draft.torn for draft in look.drafts):
+            self._torn = True
 
     def settle(self) -> Steps[None]:
         """Wait until what was begun before has ended."""
@@ -198,6 +209,7 @@ class Group:
             hold.leave()
 
     def _cancel(self, members: list[Member], hold: Hold) -> Steps[None]:
+        self._torn = False
         readers = [it for it in members if not isinstance(it, Producer)]
         producers = [it for it in members if isinstance(it, Producer)]
         for reader in readers:  # not between a checkpoint and its answer
@@ -212,8 +224,7 @@ class Group:
                 producer, drafts = claimed[0]
                 try:
                     if drafts:
-                        agent = producer.agent
-                        yield from closing.cancel(agent.session, agent.id, drafts)
+                        yield from closing.cancel(drafts)
                 except Error as error:
                     if isinstance(error, Unavailable):  # they must not get into the next checkpoint
                         for draft in drafts:
@@ -273,7 +284,7 @@ class _Look:
         self._mine = mine if mine is not None and mine.under_way else None
         self._returns: dict[Subscriber, int] = {}
         self._saved: list[Callable[[], None]] = []
-        self.positions: list[ReadPosition] = []
+        self.positions: list[Moved] = []
         self.drafts: list[Draft] = []
         self.spoiled: list[Draft] = []
         for member in members:  # before the transactions: one that is opened later is not in it

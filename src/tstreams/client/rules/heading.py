@@ -25,7 +25,7 @@ def make_heading(agent: Agent, partition: int, headers: Mapping[str, Buffer] | N
     `TypeError`, `BadRequest` or `TooLarge` if the headers are wrong.
     """
     plain = Heading(headers or {})
-    tracing = agent.session.link.tracing
+    tracing = agent.link.tracing
     if tracing is None:
         return plain
     sending, merged = tracing.send(agent, partition, plain.headers)

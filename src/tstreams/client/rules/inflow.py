@@ -1,4 +1,4 @@
-"""What the server sends to a subscriber, as far as there is room for it."""
+"""What a shard sends to a subscriber, as far as there is room for it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from ...limits import (
     SUBSCRIBER_ANSWER_BYTES,
     SUBSCRIBER_RETRY_S_MAX,
     SUBSCRIBER_RETRY_S_MIN,
-    SUBSCRIBER_WINDOW_BYTES,
 )
 from ...protocol import Subscribe, Want
-from .agent import Agent
+from .agent import Agent, Seat
 from .delivery import Delivery, Source, unpack_parts
 from .failures import translated
 
 if TYPE_CHECKING:
     from moebius.messages import Parts
+
+    from .place import Place
 
 log = logging.getLogger("tstreams.client")
 
@@ -61,17 +62,35 @@ class Feed:
 
 
 class Inflow:
-    """One subscription at a time, begun anew where it broke.
+    """One subscription at a time, in one shard, begun anew where it broke.
 
-    Invariants: `held` is what was received and not released; together with what was released and not
+    Invariants: `places` are the partitions of the shard. `held` is what was received and not released; together with what was released and not
     granted yet it is what the server has used of the window. Only `Feed` is touched by the connection;
     all the rest is its subscriber's, under that one's lock.
     """
 
-    def __init__(self, source: Source, agent: Agent, on_event: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        agent: Agent,
+        seat: Seat,
+        places: list[Place],
+        window_bytes: int,
+        on_event: Callable[[], None],
+    ) -> None:
         self._source = source
         self._agent = agent
+        self._seat = seat
+        self._wire = seat.session.route.wire
         self._on_event = on_event
+        self.places = places
+        self.window_bytes = window_bytes
+        """How much the shard may send ahead."""
+        self._answer_bytes = min(SUBSCRIBER_ANSWER_BYTES, window_bytes // 2)
+        self.stale = False
+        """Whether other things are wanted than were asked for."""
+        self.wasted = 0
+        """What came, and nobody wanted any more."""
         self.feed: Feed | None = None
         """What comes, if there is a subscription."""
         self._owed = 0
@@ -85,22 +104,25 @@ class Inflow:
     def begin(self, wants: list[Want]) -> None:
         """Ask for all that comes, in place of what was asked for before."""
         self.cancel()
-        link = self._source.link
-        agent = self._agent
+        seat = self._seat
+        session = seat.session
         message = Subscribe(
-            self._source.stream_id, wants, SUBSCRIBER_ANSWER_BYTES, agent.id, agent.session.id
+            self._source.stream_id, wants, self._answer_bytes, seat.number, session.id
         )
         self._owed = 0
         feed = Feed(self._on_event)
-        credit = max(1, SUBSCRIBER_WINDOW_BYTES - self.held)
-        feed.handle = link.subscribe(feed, message, shard=self._source.shard, credit=credit)
+        credit = max(1, self.window_bytes - self.held)
+        self._wire = session.route.wire
+        feed.handle = self._source.link.subscribe(
+            self._wire, feed, message, shard=seat.shard, credit=credit
+        )
         self.feed = feed
 
     def cancel(self) -> None:
         """Ask for nothing. What has arrived and was not taken is dropped."""
         feed, self.feed = self.feed, None
         if feed is not None and feed.failure is None:
-            self._source.link.wire.cancel(feed.handle)
+            self._wire.cancel(feed.handle)
 
     # What came.
 
@@ -119,7 +141,7 @@ class Inflow:
             try:
                 found = unpack_parts(self._source, parts)
             except Exception as error:
-                self._source.link.wire.cancel(feed.handle)
+                self._wire.cancel(feed.handle)
                 feed.arrived.clear()
                 feed.failure = Error(f"what the server sent cannot be read: {error}")
                 break
@@ -142,14 +164,14 @@ class Inflow:
         """There is room for so much more."""
         self.held -= cost
         self._owed += cost
-        if self._owed * 4 >= SUBSCRIBER_WINDOW_BYTES:
+        if self._owed * 4 >= self.window_bytes:
             self.grant()
 
     def grant(self) -> None:
         """Tell the server of the room."""
         feed = self.feed
         if feed is not None and self._owed:
-            self._source.link.wire.grant(feed.handle, self._owed)
+            self._wire.grant(feed.handle, self._owed)
             self._owed = 0
 
     def forget(self, cost: int) -> None:
@@ -159,9 +181,9 @@ class Inflow:
     @property
     def is_full(self) -> bool:
         """Whether the server can send nothing more. If it only does not know of the room, it is told."""
-        if self.held + self._owed >= SUBSCRIBER_WINDOW_BYTES:
+        if self.held + self._owed >= self.window_bytes:
             self.grant()
-        return self.feed is not None and self.held >= SUBSCRIBER_WINDOW_BYTES
+        return self.feed is not None and self.held >= self.window_bytes
 
     # When it breaks.
 
@@ -171,7 +193,7 @@ class Inflow:
         if feed is None or feed.failure is None or feed.arrived:
             return None
         self.feed = None
-        error = self._agent.session.named(feed.failure)
+        error = self._seat.session.named(feed.failure)
         if not isinstance(error, Unavailable):
             return error
         now = time.monotonic()

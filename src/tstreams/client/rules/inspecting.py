@@ -8,6 +8,7 @@ from typing import TypeVar
 from ...model import check_name
 from ...protocol import AnyReply, Done, EndTransactions, Message, ResetReader
 from .link import Link
+from .streams import find_stream
 from .ticket import Steps, answer
 
 R = TypeVar("R", bound=AnyReply)
@@ -21,12 +22,19 @@ def inspect(link: Link, message: Message, kind: type[R], shard: int | None = Non
 def reset_reader(
     link: Link, stream: str, reader: str, positions: Iterable[tuple[int, int]], force: bool
 ) -> Steps[None]:
-    """Put a reader elsewhere."""
+    """Put a reader elsewhere. With partitions in several shards it is done one shard after the other: if one
+    fails, those before it are done."""
     check_name(stream)
     check_name(reader, "reader")
-    session = yield from link.session(link.shard_of(stream))
-    ticket = session.start(ResetReader, stream, reader, list(positions), force)
-    yield from answer(ticket, Done)
+    info = yield from find_stream(link, stream)
+    ring = link.shards.ring_of(stream, info.partitions)
+    by_shard: dict[int, list[tuple[int, int]]] = {}
+    for position in positions:
+        by_shard.setdefault(ring[position[0] % len(ring)], []).append(position)
+    sessions = yield from link.sessions_in(by_shard or ring[:1])
+    for shard, session in sessions.items():
+        chosen = by_shard.get(shard, [])
+        yield from answer(session.start(ResetReader, stream, reader, chosen, force), Done)
 
 
 def end_transactions(link: Link, shard: int, transactions: Iterable[int]) -> Steps[None]:

@@ -1,18 +1,18 @@
-"""The connection to a node, as the rules see it."""
+"""The connection to a server, as the rules see it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import moebius
 
-from ...errors import Error, Unavailable
+from ...errors import Error
 from ...protocol import Describe, Message, NodeInfo, OpenSession, SessionOpened, encode
 from .failures import translated
-from .placement import shard_of
 from .session import Session
+from .shards import ShardMap
 from .ticket import Steps, Ticket, answer
 from .window import Window
 
@@ -50,26 +50,26 @@ class Wire(Protocol):
 
 
 class Link:
-    """A node and its shards, a session in each of them that is written to, and what is under way."""
+    """A server and its shards, a session in each of them that is written to, and what is under way."""
 
     def __init__(self, wire: Wire, timeout_s: float, tracing: Tracing | None = None) -> None:
-        self.wire = wire
+        self._wire = wire
         self.timeout_s = timeout_s
         self.tracing = tracing
         """Makes spans; None if nobody wants them."""
         self.window = Window()
         self.on_leases: Callable[[], None] = lambda: None
         """Called when keepalives may be due sooner than before."""
-        self.shards: list[int] = []
+        self.shards = ShardMap(wire)
+        self.titles: dict[int, str] = {}
+        """What users call the agents of this client, by their numbers: those are unique over all shards."""
         self._lock = threading.Lock()
         self._sessions: dict[int, Session | Ticket] = {}
 
     def describe(self, timeout_s: float) -> Steps[NodeInfo]:
         """Ask the node what it is: the first thing that is done with a link."""
         node = yield from answer(self.ask(Describe(), timeout_s=timeout_s), NodeInfo)
-        if not node.shards:
-            raise Unavailable("the server has no shards yet: try again later")
-        self.shards = node.shards
+        self.shards.learn(node)
         return node
 
     def ask(
@@ -79,43 +79,39 @@ class Link:
         ticket = Ticket()
         name = type(message).__name__
         command = name if shard is None else f"{shard}:{name}"
+        ticket.wire = wire = self._wire if shard is None else self.shards[shard].wire
         try:
-            ticket.handle = self.wire.begin(
+            ticket.handle = wire.begin(
                 ticket, command, (encode(message),), timeout=timeout_s, repeat=True
             )
         except moebius.Error as error:
             raise translated(error) from None
         return ticket
 
-    def subscribe(self, sink: Sink, message: Message, *, shard: int, credit: int) -> Any:
+    def subscribe(
+        self, wire: Wire, sink: Sink, message: Message, *, shard: int, credit: int
+    ) -> Any:
         """Send a request that is answered again and again, as far as the credit goes."""
         command = f"{shard}:{type(message).__name__}"
         try:
-            return self.wire.begin(sink, command, (encode(message),), timeout=None, credit=credit)
+            return wire.begin(sink, command, (encode(message),), timeout=None, credit=credit)
         except moebius.Error as error:
             raise translated(error) from None
 
     def cancel(self, ticket: Ticket) -> None:
         """Nobody waits for this answer any more."""
         if not ticket.ended:
-            self.wire.cancel(ticket.handle)
+            ticket.wire.cancel(ticket.handle)
             ticket.end()
 
-    def shard_of(self, stream: str) -> int:
-        """The shard that holds a stream."""
-        return shard_of(stream, self.shards)
+    # Sessions.
 
     def session(self, shard: int) -> Steps[Session]:
         """The session in a shard; the first who needs it begins it."""
         while True:
-            with self._lock:
-                held = self._sessions.get(shard)
-                if isinstance(held, Session):
-                    if held.ended is None:
-                        return held
-                    held = None
-                if held is None:
-                    held = self._sessions[shard] = self.ask(OpenSession(), shard=shard)
+            held = self._begin_session(shard)
+            if isinstance(held, Session):
+                return held
             try:
                 opened = yield from answer(held, SessionOpened)
             except Error:
@@ -125,8 +121,25 @@ class Link:
                 raise
             with self._lock:
                 if self._sessions.get(shard) is held:
-                    self._sessions[shard] = Session(self, shard, opened.session)
+                    self._sessions[shard] = Session(self, self.shards[shard], opened.session)
             self.leases_changed()
+
+    def sessions_in(self, shards: Iterable[int]) -> Steps[dict[int, Session]]:
+        """The sessions in these shards, by shard; those that are missing are begun side by side."""
+        wanted = list(shards)
+        for shard in wanted:
+            self._begin_session(shard)
+        found = {}
+        for shard in wanted:
+            found[shard] = yield from self.session(shard)
+        return found
+
+    def _begin_session(self, shard: int) -> Session | Ticket:
+        with self._lock:
+            held = self._sessions.get(shard)
+            if held is None or (isinstance(held, Session) and held.ended is not None):
+                held = self._sessions[shard] = self.ask(OpenSession(), shard=shard)
+            return held
 
     def sessions(self) -> list[Session]:
         """Those that are alive."""

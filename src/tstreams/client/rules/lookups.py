@@ -22,7 +22,7 @@ def check_id(transaction_id: int) -> int:
 def last(source: Source, partition: int) -> Steps[Delivery | None]:
     """The last visible transaction of a partition."""
     message = FetchLast(source.stream_id, partition, FETCH_BYTES)
-    ticket = source.link.ask(message, shard=source.shard)
+    ticket = source.link.ask(message, shard=source.shard_of(partition))
     found = yield from deliveries(source, ticket)
     return found[0] if found else None
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...protocol import Want
 from .cursor import Start
 from .delivery import Delivery
 from .handling import Handling
+
+if TYPE_CHECKING:
+    from .inflow import Inflow
 
 _NOTHING: deque[Any] = deque()
 """Stands for a queue where there is none: of many partitions few have one, and a deque is large."""
@@ -27,6 +30,7 @@ class Place:
         "at_hand",
         "failure",
         "fetch_id",
+        "inflow",
         "lagging",
         "next_id",
         "partition",
@@ -42,6 +46,8 @@ class Place:
         self, partition: int, next_id: int, position: int | None, unsaved: bool = False
     ) -> None:
         self.partition = partition
+        self.inflow: Inflow
+        """Where it gets its transactions from; its subscriber sets it."""
         self.next_id = next_id
         """Callbacks have returned for all before this id."""
         self.position = position
@@ -107,6 +113,15 @@ class Place:
         return self.clear(self.next_id)
 
 
+def wants_of(places: Iterable[Place]) -> list[Want]:
+    """What comes next in each partition that takes something."""
+    return [
+        Want(place.partition, place.fetch_id)
+        for place in places
+        if place.failure is None and not place.lagging
+    ]
+
+
 Mark: TypeAlias = tuple[Place, int, int | None]
 """A partition, and how far it is done: the next id, and the position."""
 
@@ -160,22 +175,13 @@ class Places:
             place.ready = place.lagging = False
             place.failure = None
 
-    def rewind(self) -> int:
-        """Back to the last checkpoint; the credit that was queued."""
+    def rewind(self) -> None:
+        """Back to the last checkpoint. What was queued takes no credit any more."""
         self.line.clear()
-        cost = 0
         for place in self:
-            cost += place.rewind()
+            place.inflow.forget(place.rewind())
+            place.inflow.stale = True
             place.ready = place.lagging = False
-        return cost
-
-    def wants(self) -> list[Want]:
-        """What comes next in each partition that takes something."""
-        return [
-            Want(place.partition, place.fetch_id)
-            for place in self
-            if place.failure is None and not place.lagging
-        ]
 
     def marks(self, at_hand: Handling | None) -> list[Mark]:
         """How far each is done, where that is new. What is at hand counts as done, if it is given."""

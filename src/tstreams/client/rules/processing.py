@@ -1,6 +1,7 @@
 """A loop that reads, calls a function, and writes what it gives.
 
-exactly-once    results and position in one commit; some may be under way, each behind the one before
+exactly-once    results and position in one commit; some may be under way, each behind the one before.
+                What was read from one shard is committed apart from what was read from others
 at-least-once   results, then the position
 at-most-once    the position, then the results
 """
@@ -20,14 +21,14 @@ from ...limits import (
     PROCESS_COMMITS_MAX,
 )
 from ...model import Offset, TransactionState, Ttl
-from ...protocol import Brought, ReadPosition
-from . import closing
+from . import closing, spanning
 from .delivery import Delivery
 from .draft import Draft
 from .group import naming
 from .heading import Heading
 from .link import Link
 from .partitioning import chosen_partitions, listed
+from .parts import Fresh, Moved, split
 from .producer import Producer, open_producer
 from .reader import Mark, Reader, check_offset, open_reader
 from .results import Results
@@ -88,10 +89,6 @@ def open_processing(
         raise BadRequest(f"delivery is one of {', '.join(DELIVERIES)}, not {delivery!r}")
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise BadRequest(f"a batch is a number of transactions, not {batch!r}")
-    if link.shard_of(source) != link.shard_of(sink):
-        raise BadRequest(
-            f"{source!r} and {sink!r} live in different shards: one commit is within one"
-        )
     chosen = listed(partitions)
     check_offset(start)
     chosen_partitions((yield from get_stream(link, source)), chosen)  # a mistake must fence nobody
@@ -105,12 +102,28 @@ def open_processing(
     return Processing(reader, producer, delivery, batch, commit_every_s)
 
 
+class _Course:
+    """What is committed together: with exactly once all that comes from one shard, else all there is.
+
+    Invariants: `results` is what the next commit will checkpoint. `uncommitted` counts what has been handed out
+    since the last one. Each commit says where the one before it has left the reader (`left`, by partition), so
+    that after one that failed none takes effect.
+    """
+
+    __slots__ = ("left", "results", "since", "uncommitted")
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self.left: dict[int, int] = {}
+        self.uncommitted = 0
+        self.since = 0.0
+
+
 class Processing:
     """Reads, writes and commits for a loop that calls a function in between.
 
-    Invariants: `_results` is what the next commit will checkpoint. `_uncommitted` counts what has been handed out since the last commit. `_under_way` are the commits that
-    were sent and not noted, in their order. Each says where the one before it has left the reader (`_left`),
-    so that after one that failed none takes effect.
+    Invariants: a partition belongs to the course at `_ring[partition % len(_ring)]`. `_under_way` are the commits
+    that were sent and not noted, in their order.
     """
 
     def __init__(
@@ -128,11 +141,14 @@ class Processing:
         self._batch = batch
         self._commit_every_s = commit_every_s
         self._under_way: deque[_UnderWay] = deque()
-        self._left: dict[int, int] = {}
-        self._results = Results(producer, delivery == EXACTLY_ONCE)
         self._gathered: deque[Delivery] = deque()
-        self._uncommitted = 0
-        self._since = 0.0
+        brings = delivery == EXACTLY_ONCE
+        seats = reader.agent.ring if brings else reader.agent.ring[:1]
+        courses = {seat.shard: _Course(Results(producer, brings)) for seat in seats}
+        self._courses = list(courses.values())
+        self._ring = [courses[seat.shard] for seat in seats]
+        self._has_begun = False
+        """Whether a commit has saved where the reader began."""
 
     def next(
         self, max_wait_s: float | None, is_stopped: Callable[[], bool]
@@ -145,8 +161,9 @@ class Processing:
             yield from self.commit()
             yield from self._settle()
             return None
-        if self._is_due():
-            yield from self.commit()
+        for course in self._courses:
+            if self._is_due(course):
+                yield from self._commit(course)
         found = self.reader.take_any()
         if found is None:
             yield from self.commit()  # who waits for results must not wait for more to come
@@ -162,17 +179,21 @@ class Processing:
         return self._hand_out(found)
 
     def _hand_out(self, found: Delivery) -> Delivery:
-        if not self._uncommitted:
-            self._since = time.monotonic()
-        self._uncommitted += 1
+        course = self._ring[found.entry.partition % len(self._ring)]
+        if not course.uncommitted:
+            course.since = time.monotonic()
+        course.uncommitted += 1
         return found
 
-    def _is_due(self) -> bool:
-        if not self._uncommitted:
+    def _course_of(self, partition: int) -> _Course:
+        return self._ring[partition % len(self._ring)]
+
+    def _is_due(self, course: _Course) -> bool:
+        if not course.uncommitted:
             return False
         return (
-            self._uncommitted >= self._batch
-            or time.monotonic() - self._since >= self._commit_every_s
+            course.uncommitted >= self._batch
+            or time.monotonic() - course.since >= self._commit_every_s
         )
 
     def _gather(self, first: Delivery) -> None:
@@ -190,102 +211,118 @@ class Processing:
 
     def write_now(self, delivery: Delivery, results: Any) -> bool:
         """The same as `write`, if nothing has to be waited for. Whether it was done."""
-        return type(results) is list and self._results.keep_list(delivery.entry.partition, results)
+        partition = delivery.entry.partition
+        course = self._ring[partition % len(self._ring)]
+        return type(results) is list and course.results.keep_list(partition, results)
 
     def write(self, delivery: Delivery, results: Any) -> Steps[None]:
         """Add what the function gave for a transaction to what the next commit will checkpoint."""
-        return self._results.write(delivery.entry.partition, results)
+        partition = delivery.entry.partition
+        return self._ring[partition % len(self._ring)].results.write(partition, results)
 
     def write_one(self, delivery: Delivery, result: Any) -> Steps[None]:
         """Add one result."""
-        return self._results.write_one(delivery.entry.partition, result)
+        partition = delivery.entry.partition
+        return self._ring[partition % len(self._ring)].results.write_one(partition, result)
 
     # Commits.
 
     def commit(self) -> Steps[None]:
         """Make what was done since the last commit count. Exactly once: see that it will, or nothing later."""
-        if not self._uncommitted:
-            return
+        for course in self._courses:
+            if course.uncommitted:
+                yield from self._commit(course)
+
+    def _commit(self, course: _Course) -> Steps[None]:
         if self._delivery == EXACTLY_ONCE:
             while len(self._under_way) >= PROCESS_COMMITS_MAX:
                 # Not for the first: who is woken for each of them does less in between.
                 yield self._under_way[len(self._under_way) // 2].ticket
                 self._note()
-            yield from self._begin_commit()
+            yield from self._begin_commit(course)
             return
-        drafts = self._results.sealed()
+        drafts = course.results.sealed()
         if drafts:
-            agent = self.producer.agent
             yield from closing.prepare(drafts)
-            yield from closing.commit(agent.session, [self.producer.turns], [agent.id], drafts)
+            yield from closing.commit([self.producer.turns], [self.producer.agent], drafts)
         if self._delivery == AT_LEAST_ONCE:
             yield from self.reader.checkpoint()
-        self._results.take_headings()  # their transactions have ended, and they with them
-        self._count(self._uncommitted, self._results.clear())
-        self._uncommitted = 0
+        course.results.take_headings()  # their transactions have ended, and they with them
+        self._count(course.uncommitted, course.results.clear())
+        course.uncommitted = 0
 
     def _count(self, transactions: int, items: int) -> None:
         self.done.transactions += transactions
         self.done.items += items
         self.done.commits += 1
 
-    def _begin_commit(self) -> Steps[None]:
-        yield from self._results.unite()
-        drafts = self._results.sealed()
-        marks = self.reader.marks()
+    def _begin_commit(self, course: _Course) -> Steps[None]:
+        results = course.results
+        yield from results.unite()
+        drafts = results.sealed()
+        marks = self._marks(course)
+        self._has_begun = True
         if drafts:
-            ticket = yield from self._commit_drafts(drafts, marks)
+            with naming([self.reader, self.producer], drafts):
+                ticket = yield from self._commit_drafts(drafts, self._moved(marks))
         else:
-            ticket = yield from self._commit_small(marks)
-        if headings := self._results.take_headings():
+            ticket = yield from self._commit_small(results.batches(), self._moved(marks))
+        if headings := results.take_headings():
             ticket.add_callback(partial(_answered, headings))
-        items = self._results.clear()
-        self._under_way.append(_UnderWay(ticket, drafts, marks, self._uncommitted, items))
-        self._uncommitted = 0
+        items = results.clear()
+        self._under_way.append(_UnderWay(ticket, drafts, marks, course.uncommitted, items))
+        course.uncommitted = 0
 
-    def _commit_drafts(self, drafts: list[Draft], marks: list[Mark]) -> Steps[Ticket]:
-        reader, producer = self.reader, self.producer
-        with naming([reader, producer], drafts):
-            yield from closing.prepare(drafts)
-            ticket = yield from closing.send(
-                reader.agent.session,
-                [producer.turns],
-                [reader.agent.id, producer.agent.id],
-                drafts,
-                self._positions(marks),
-            )
+    def _marks(self, course: _Course) -> list[Mark]:
+        """What a commit has to save; the first one also where the reader began, in all partitions."""
+        marks = self.reader.marks()
+        if len(self._courses) == 1:
+            return marks
+        mine = []
+        for mark in marks:
+            its = self._course_of(mark[0].partition)
+            if its is course or not (self._has_begun or its.uncommitted):
+                mine.append(mark)
+        return mine
+
+    def _commit_drafts(self, drafts: list[Draft], moved: list[Moved]) -> Steps[Ticket]:
+        agents = [self.reader.agent, self.producer.agent]
+        yield from closing.prepare(drafts)
+        ticket = yield from closing.send([self.producer.turns], agents, drafts, moved)
         closing.entrust(drafts, ticket)
         return ticket
 
-    def _commit_small(self, marks: list[Mark]) -> Steps[Ticket]:
+    def _commit_small(self, packed: dict[int, bytes], moved: list[Moved]) -> Steps[Ticket]:
         agent = self.producer.agent
-        packed = self._results.batches()
-        brought = [Brought(agent.id, partition) for partition in packed]
-        batches = tuple(packed.values())
-        size = sum(map(len, batches))
-        link = agent.session.link
-        if not link.window.enter(size):
-            yield from link.window.wait(size, link.timeout_s)
-        members = [self.reader.agent.id, agent.id]
-        return agent.session.start_commit(
-            members, [], self._positions(marks), brought, batches=batches
-        )
+        fresh = [Fresh(agent.seat_of(it), it, batch) for it, batch in packed.items()]
+        if fresh:
+            size = sum(map(len, packed.values()))
+            window = agent.link.window
+            if not window.enter(size):
+                yield from window.wait(size, agent.link.timeout_s)
+            if len(fresh) > 1:
+                window.split(len(fresh))
+        parts = split([self.reader.agent, agent], (), moved, fresh)
+        if len(parts) == 1:
+            return parts[0].commit()
+        return (yield from spanning.send(parts))
 
-    def _positions(self, marks: list[Mark]) -> list[ReadPosition]:
-        positions = [
-            ReadPosition(it.agent, it.partition, it.transaction, self._left.get(it.partition))
-            for it in self.reader.positions_of(marks)
-        ]
-        self._left.update((it.partition, it.transaction) for it in positions)
-        return positions
+    def _moved(self, marks: list[Mark]) -> list[Moved]:
+        ring = self._ring
+        moved = self.reader.positions_of(marks)
+        for it in moved:
+            left = ring[it.partition % len(ring)].left
+            it.after = left.get(it.partition)
+            left[it.partition] = it.transaction
+        return moved
 
     def _note(self) -> None:
         """Take in the answers to commits; the error, if one was refused."""
         while self._under_way and self._under_way[0].ticket.ended:
             it = self._under_way.popleft()
-            if it.ticket.error is not None:
+            if (error := it.ticket.error) is not None:
                 with naming([self.reader, self.producer], it.drafts):
-                    raise it.ticket.error
+                    raise closing.failure_of(it.ticket, it.drafts, error)
             self.reader.saved(it.marks)
             self._count(it.transactions, it.items)
 
@@ -304,7 +341,8 @@ class Processing:
 
     def drop(self) -> None:
         """What was not committed will not be."""
-        _end(self._results.take_headings(), TransactionState.CANCELLED)
+        for course in self._courses:
+            _end(course.results.take_headings(), TransactionState.CANCELLED)
 
 
 def _answered(headings: Collection[Heading], ticket: Ticket) -> None:

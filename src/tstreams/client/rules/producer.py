@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,7 +23,7 @@ from ...limits import (
 from ...model import TransactionState, Ttl, milliseconds
 from ...protocol import CancelTransactions, Done, Instant, OpenTransaction
 from . import closing
-from .agent import Agent, open_agent
+from .agent import Agent, Seat, open_agent
 from .draft import Draft
 from .heading import Heading, make_heading
 from .link import Link
@@ -71,14 +72,16 @@ class Producer:
         self.codec = CODECS[compression]
         self.schema = agent.stream.schema
         self.lease_ms = lease_ms
-        self.tracing = agent.session.link.tracing
+        self.tracing = agent.link.tracing
         self.partitioner = Partitioner(agent.stream, partitions, agent.name)
         self.turns = Turns()
         self._lock = threading.Lock()
         self._open: dict[Draft, None] = {}
         self._lost: dict[Draft, None] = {}
         self._opening: Counter[int] = Counter()
-        agent.session.hold_lease(lease_ms)
+        self._ring = agent.ring
+        for seat in agent.seats:
+            seat.session.hold_lease(lease_ms)
 
     # Opening.
 
@@ -144,35 +147,34 @@ class Producer:
 
     def open_id(self, partition: int) -> Steps[int]:
         """Open a transaction on the server: its id."""
-        agent = self.agent
+        seat = self.agent.seat_of(partition)
         # It has no deadline of its own: if nobody waits for its answer any more, it is cancelled when
         # the answer comes. Else a transaction that nobody knows of would stay open, and hold up readers.
-        ticket = agent.session.start(
-            OpenTransaction, agent.id, partition, self.lease_ms, timeout_s=None
+        ticket = seat.session.start(
+            OpenTransaction, seat.number, partition, self.lease_ms, timeout_s=None
         )
         try:
-            timeout_s = agent.session.link.timeout_s
+            timeout_s = self.agent.link.timeout_s
             done = yield from answer_within(ticket, Done, timeout_s, "opening a transaction")
         except BaseException:
-            ticket.add_callback(self._drop_orphan)
+            ticket.add_callback(partial(self._drop_orphan, seat))
             raise
         return done.id
 
-    def _drop_orphan(self, ticket: Ticket) -> None:
+    def _drop_orphan(self, seat: Seat, ticket: Ticket) -> None:
         if ticket.error is None:
-            self._drop(ticket.reply(Done).id)
+            self._drop(seat, ticket.reply(Done).id)
 
-    def _drop(self, transaction_id: int, draft: Draft | None = None) -> None:
+    def _drop(self, seat: Seat, transaction_id: int, draft: Draft | None = None) -> None:
         """Cancel a transaction that nobody will miss, without waiting, however long it takes."""
 
         def note(ticket: Ticket) -> None:
             if draft is not None and ticket.error is None:
                 draft.close(TransactionState.CANCELLED)
 
-        agent = self.agent
         with suppress(Error):  # the session is over, and the transaction with it
-            ticket = agent.session.start(
-                CancelTransactions, [agent.id], [transaction_id], timeout_s=None
+            ticket = seat.session.start(
+                CancelTransactions, [seat.number], [transaction_id], timeout_s=None
             )
             ticket.add_callback(note)
 
@@ -214,14 +216,14 @@ class Producer:
         self.own_up(self._in(partition))
         drafts = self._claim(partition)
         yield from closing.prepare(drafts)
-        yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], drafts)
+        yield from closing.commit([self.turns], [self.agent], drafts)
 
     def cancel(self, partition: int | None = None) -> Steps[None]:
         """Cancel all open transactions, or those of a partition."""
         self.agent.check()
         drafts = self._claim(partition)
         if drafts:
-            yield from closing.cancel(self.agent.session, self.agent.id, drafts)
+            yield from closing.cancel(drafts)
 
     def _claim(self, partition: int | None) -> list[Draft]:
         return self.claim(self._in(partition))
@@ -246,18 +248,18 @@ class Producer:
 
     def commit_one(self, draft: Draft) -> Steps[None]:
         """The second half: only waiting."""
-        yield from closing.commit(self.agent.session, [self.turns], [self.agent.id], [draft])
+        yield from closing.commit([self.turns], [self.agent], [draft])
 
     def cancel_one(self, draft: Draft) -> Steps[None]:
         """Cancel one transaction."""
         draft.seal()
-        yield from closing.cancel(self.agent.session, self.agent.id, [draft])
+        yield from closing.cancel([draft])
 
     def abandon(self, draft: Draft) -> None:
         """A checkpoint failed, and nobody will try again: if it is open, it must not stay so."""
         draft.abandon()
         if draft.id:
-            self._drop(draft.id, draft)
+            self._drop(draft.seat, draft.id, draft)
 
     def close(self, until: float | None = None) -> Steps[None]:
         """Cancel what is open and give the name back. What was submitted before takes effect before."""
@@ -265,7 +267,7 @@ class Producer:
             return
         self.agent.closed = True
         until = until or time.monotonic() + CLIENT_CLOSE_TIMEOUT_S
-        self.agent.session.drop_lease(self.lease_ms)
+        self._drop_leases()
         yield from self._wait_for_turns(until)
         with self._lock:
             drafts = list(self._open)
@@ -276,8 +278,12 @@ class Producer:
 
     def dismiss(self) -> None:
         """Give the name back without waiting: nobody has used it."""
-        self.agent.session.drop_lease(self.lease_ms)
+        self._drop_leases()
         self.agent.abandon()
+
+    def _drop_leases(self) -> None:
+        for seat in self.agent.seats:
+            seat.session.drop_lease(self.lease_ms)
 
     def _wait_for_turns(self, until: float) -> Steps[None]:
         entering = self.turns.enter()
@@ -320,10 +326,11 @@ class Producer:
 
     def try_instant(self, sink: Any, partition: int, batch: bytes, one_way: bool = False) -> bool:
         """Send an instant transaction if nothing has to be waited for."""
-        session = self.agent.session
+        seat = self._ring[partition % len(self._ring)]
+        session = seat.session
         if self.turns.taken or not session.link.window.enter(len(batch)):
             return False
-        session.send(sink, Instant, (self.agent.id, partition), (batch,), one_way=one_way)
+        session.send(sink, Instant, (seat.number, partition), (batch,), one_way=one_way)
         return True
 
     def send_instant(
@@ -333,15 +340,17 @@ class Producer:
 
         In a `hurry` it goes without room: on the thread that makes room nobody can wait for it.
         """
-        session, size = self.agent.session, len(batch)
-        window = session.link.window
+        seat, size = self.agent.seat_of(partition), len(batch)
+        link = self.agent.link
+        window = link.window
         yield from self.turns.enter()
         try:
             if hurry:
                 window.push_in(size)
             elif not window.enter(size):
-                yield from window.wait(size, session.link.timeout_s)
-            session.send(sink, Instant, (self.agent.id, partition), (batch,), one_way=one_way)
+                yield from window.wait(size, link.timeout_s)
+            fields = (seat.number, partition)
+            seat.session.send(sink, Instant, fields, (batch,), one_way=one_way)
         finally:
             self.turns.leave()
 
@@ -355,7 +364,7 @@ class Producer:
             yield from draft.add_batches(batches)
         except BaseException:
             self.forget(draft)
-            self._drop(draft.id)
+            self._drop(draft.seat, draft.id)
             raise
         return draft
 

@@ -18,7 +18,7 @@ from ...limits import (
     KIB,
 )
 from ...model import Anchor, Offset
-from ...protocol import Commit, GetPositions, Positions, ReadPosition, Want
+from ...protocol import GetPositions, Positions, Want
 from . import closing
 from .agent import Agent, open_agent
 from .cursor import NEVER, Cursor, Start, Starts
@@ -26,6 +26,7 @@ from .delivery import Delivery, Source, unpack
 from .lane import Ask, Lane
 from .link import Link
 from .partitioning import check_partition, chosen_partitions, listed
+from .parts import Moved
 from .ticket import AnyOf, Steps, Ticket, answer
 from .turns import Hold, Turns
 
@@ -62,18 +63,18 @@ def open_at(
     check_offset(start)
     chosen = listed(partitions)
     agent = yield from open_agent(link, "reader", stream, name, chosen)
+    mine = chosen_partitions(agent.stream, chosen)
     # After the name was taken: whoever had it before cannot move the offset any more.
     try:
-        positions = yield from _positions(agent)
+        by_shard = yield from _starts(agent, mine)
     except BaseException:
         agent.abandon()
         raise
-    saved = dict(positions.saved) if resume else {}
-    starts = Starts(positions)
     found: list[Start] = []
-    for partition in chosen_partitions(agent.stream, chosen):
-        if partition in saved:
-            at = saved[partition]
+    for partition in mine:
+        starts = by_shard[agent.seat_of(partition).shard]
+        at = starts.saved.get(partition) if resume else None
+        if at is not None:
             found.append((partition, at + 1, at or None, False))
         else:
             # Where "newest" was is known only now: the first checkpoint saves it, also where nothing
@@ -101,29 +102,38 @@ def check_wait(seconds: float | None, what: str) -> float | None:
     return float(seconds)
 
 
-def _positions(agent: Agent) -> Steps[Positions]:
-    link = agent.session.link
-    ticket = link.ask(GetPositions(agent.stream_id, agent.name), shard=agent.session.shard)
-    return (yield from answer(ticket, Positions))
+def _starts(agent: Agent, partitions: Iterable[int]) -> Steps[dict[int, Starts]]:
+    """Where the reader stands, and what is newest, in the shards of these partitions."""
+    message = GetPositions(agent.stream_id, agent.name)
+    shards = [seat.shard for seat in agent.seats_of(partitions)]
+    tickets = [(shard, agent.link.ask(message, shard=shard)) for shard in shards]
+    found = {}
+    for shard, ticket in tickets:
+        found[shard] = Starts((yield from answer(ticket, Positions)))
+    return found
 
 
 class Reader:
     """Reads the partitions of a stream, each in order.
 
-    Of each lane one answer at most is queued, and one more is asked for or lies in its `ask`: that bounds
-    the memory. Answers to questions from before the last `seek` (an older epoch) are dropped, and so is
+    A lane is of one shard. Of each lane one answer at most is queued, and one more is asked for or lies in its
+    `ask`: that bounds the memory. Answers to questions from before the last `seek` (an older epoch) are dropped, and so is
     what came twice, because two questions overlapped.
     """
 
     def __init__(self, agent: Agent, cursors: list[Cursor]) -> None:
         self.agent = agent
-        self.source = Source(agent.session.link, agent.stream, agent.stream_id, agent.name)
+        self.source = Source(agent.link, agent.stream, agent.stream_id, agent.name)
         self._lock = threading.Lock()
         self.saving = Turns()
         self._cursors = {cursor.partition: cursor for cursor in cursors}
-        lanes = range(0, len(cursors), FETCH_WANTS_MAX)
+        lanes = [
+            partitions[at : at + FETCH_WANTS_MAX]
+            for partitions in self.source.by_shard(self._cursors).values()
+            for at in range(0, len(partitions), FETCH_WANTS_MAX)
+        ]
         bytes_max = max(_LANE_BYTES_MIN, FETCH_BYTES // len(lanes))
-        self._lanes = [Lane(cursors[at : at + FETCH_WANTS_MAX], bytes_max) for at in lanes]
+        self._lanes = [Lane([self._cursors[it] for it in lane], bytes_max) for lane in lanes]
         self._lane_of = {cursor.partition: lane for lane in self._lanes for cursor in lane.cursors}
         self._ready: deque[Cursor] = deque()
         self._asks: dict[Ask, None] = {}
@@ -304,12 +314,12 @@ class Reader:
         """Go on elsewhere in a partition."""
         self.agent.check()
         cursor = self._cursor(partition)
-        positions = None
+        starts = Starts(None)
         if check_offset(offset).anchor is Anchor.NEWEST:
-            positions = yield from _positions(self.agent)
+            (starts,) = (yield from _starts(self.agent, [partition])).values()
         with self._lock:
             self._lane_of[partition].queued -= len(cursor.queue)
-            cursor.jump(*Starts(positions).of(offset, partition))
+            cursor.jump(*starts.of(offset, partition))
             self._start_anew()
 
     def position(self, partition: int) -> int | None:
@@ -327,10 +337,11 @@ class Reader:
             moved = [cursor for cursor in self._cursors.values() if cursor.moved]
             return [(cursor, cursor.next_id, cursor.position) for cursor in moved]
 
-    def positions_of(self, marks: list[Mark]) -> list[ReadPosition]:
+    def positions_of(self, marks: list[Mark]) -> list[Moved]:
         """The same, for the server: the last id that is not wanted again."""
+        ring = self.agent.ring
         return [
-            ReadPosition(self.agent.id, cursor.partition, max(0, next_id - 1))
+            Moved(ring[cursor.partition % len(ring)], cursor.partition, max(0, next_id - 1))
             for cursor, next_id, _ in marks
         ]
 
@@ -347,8 +358,7 @@ class Reader:
         try:
             yield from hold.enter(self.saving)
             marks = self.marks()
-            positions = self.positions_of(marks)
-            ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
+            ticket = yield from closing.send((), [self.agent], (), self.positions_of(marks))
             hold.until(ticket)
             yield from closing.conclude(ticket, (), partial(self.saved, marks))
         finally:

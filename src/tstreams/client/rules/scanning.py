@@ -7,22 +7,24 @@ from collections.abc import Mapping
 from ...errors import BadRequest
 from ...limits import FETCH_BYTES, FETCH_WANTS_MAX
 from ...model import ID_MAX, Stretch
-from ...protocol import GetStream, StreamInfo, Survey, Surveyed, SurveyWant, Want
+from ...protocol import Survey, Surveyed, SurveyWant, Want
 from .delivery import Delivery, Source, deliveries
 from .link import Link
 from .lookups import check_id
 from .partitioning import check_partition
-from .streams import stream_of
+from .streams import find_stream, stream_of
 from .ticket import Steps, Ticket, answer
 
 Limits = dict[int, tuple[int, int]]
 """Transactions and bytes, 0 for no limit, by partition."""
 
 
+_NOTHING = Stretch(None, 0, 0, 0, False)
+
+
 def find_source(link: Link, name: str) -> Steps[Source]:
     """A stream to read from."""
-    shard = link.shard_of(name)
-    info = yield from answer(link.ask(GetStream(name), shard=shard), StreamInfo)
+    info = yield from find_stream(link, name)
     return Source(link, stream_of(info), info.id)
 
 
@@ -105,14 +107,14 @@ def _shares(found: dict[int, Stretch], transactions_max: int, bytes_max: int) ->
 
 
 def _survey(source: Source, after: Mapping[int, int], limits: Limits) -> Steps[dict[int, Stretch]]:
-    wants = [
-        SurveyWant(partition, min(last_id + 1, ID_MAX), *limits[partition])
-        for partition, last_id in after.items()
-    ]
-    stretches: dict[int, Stretch] = {}
-    for at in range(0, len(wants), FETCH_WANTS_MAX):
-        message = Survey(source.stream_id, wants[at : at + FETCH_WANTS_MAX])
-        ticket = source.link.ask(message, shard=source.shard)
+    stretches: dict[int, Stretch] = dict.fromkeys(after, _NOTHING)
+    tickets: list[Ticket] = []
+    for shard, partitions in source.by_shard(after).items():
+        wants = [SurveyWant(it, min(after[it] + 1, ID_MAX), *limits[it]) for it in partitions]
+        for at in range(0, len(wants), FETCH_WANTS_MAX):
+            message = Survey(source.stream_id, wants[at : at + FETCH_WANTS_MAX])
+            tickets.append(source.link.ask(message, shard=shard))
+    for ticket in tickets:
         surveyed = yield from answer(ticket, Surveyed)
         for it in surveyed.stretches:
             stretches[it.partition] = Stretch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,7 +11,7 @@ import moebius
 
 from ...errors import Error, InvalidState
 from ...limits import KEEPALIVE_S_MAX
-from ...protocol import Change, Commit, KeepAlive, encode
+from ...protocol import Change, Commit, Group, KeepAlive, encode
 from .failures import agent_in, is_session_end, translated
 from .ticket import Ticket
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from moebius.messages import Buffer
 
     from .link import Link
+    from .shards import Route
 
 
 class Counted(Protocol):
@@ -36,9 +38,10 @@ class Session:
     request up to `acked` has been answered or given up; `_answered` holds those beyond it.
     """
 
-    def __init__(self, link: Link, shard: int, session_id: int) -> None:
+    def __init__(self, link: Link, route: Route, session_id: int) -> None:
         self.link = link
-        self.shard = shard
+        self.route = route
+        self.shard = route.shard
         self.id = session_id
         self.acked = 0
         self.ended: Error | None = None
@@ -50,16 +53,19 @@ class Session:
         self._commands: dict[type, str] = {}
         self._leases_ms: Counter[int] = Counter()
         self._beat: Ticket | None = None
-        self.titles: dict[int, str] = {}
-        """What users call the agents of this session, by their numbers."""
+        self._groups = itertools.count(1)
 
     def named(self, error: Error) -> Error:
         """An error of the server, with what users call the agent in the place of its number."""
         number = agent_in(error)
-        title = None if number is None else self.titles.get(number)
+        title = None if number is None else self.link.titles.get(number)
         if title is None:
             return error
         return type(error)(error.message.replace(f"agent {number}", title, 1))
+
+    def name_group(self) -> Group:
+        """A name for a group that spans shards, and that this session's shard will decide on."""
+        return Group(self.shard, self.id, next(self._groups))
 
     def start(self, kind: type[Change], *fields: Any, timeout_s: float | None = -1) -> Ticket:
         """Send a change without a batch. It is small, and waits for no one."""
@@ -74,10 +80,13 @@ class Session:
         self.send(ticket, kind, fields, (batch,))
         return ticket
 
-    def start_commit(self, *fields: Any, batches: tuple[Buffer, ...]) -> Ticket:
-        """Send a commit with the batches that it brings, for which the caller has taken room."""
+    def start_commit(
+        self, *fields: Any, batches: tuple[Buffer, ...], kind: type[Change] = Commit
+    ) -> Ticket:
+        """Send a commit, or a part of one, with the batches that it brings, for which the caller has taken
+        room."""
         ticket = Ticket()
-        self.send(ticket, Commit, fields, batches)
+        self.send(ticket, kind, fields, batches)
         return ticket
 
     def send(
@@ -102,7 +111,7 @@ class Session:
             sink.number = number
             try:
                 message = encode(kind(self.id, number, self.acked, *fields))
-                self.link.wire.begin(
+                self.route.wire.begin(
                     sink,
                     command,
                     (message, *batches),

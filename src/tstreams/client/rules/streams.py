@@ -32,7 +32,7 @@ from ...protocol import (
     StreamList,
 )
 from .link import Link
-from .ticket import Steps, answer
+from .ticket import Steps, Ticket, answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ def create_stream(
     ttl_ms = check_stream_ttl(ttl)
     check_description(description)
     packed = None if schema is None else _packed(schema)
-    session = yield from link.session(link.shard_of(name))
+    session = yield from link.session(link.shards.home_of(name))
     ticket = session.start(CreateStream, name, partitions, ttl_ms, description, packed)
     return stream_of((yield from answer(ticket, StreamInfo)))
 
@@ -84,7 +84,7 @@ def _packed(schema: pa.Schema | bytes) -> bytes:
 def find_stream(link: Link, name: str) -> Steps[StreamInfo]:
     """A stream by its name; `NotFound` if there is none."""
     check_name(name)
-    ticket = link.ask(GetStream(name), shard=link.shard_of(name))
+    ticket = link.ask(GetStream(name), shard=link.shards.home_of(name))
     return (yield from answer(ticket, StreamInfo))
 
 
@@ -102,27 +102,29 @@ def list_streams(
             raise BadRequest(f"a prefix and a name are text, not {type(text).__name__}")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise BadRequest(f"a limit is a number of streams, not {limit!r}")
+    page = LIST_STREAMS_MAX if limit is None else min(LIST_STREAMS_MAX, limit)
+    first = ListStreams(prefix, after or "", page)
+    # Each shard lists the streams that it is the home of.
+    tickets = [link.ask(first, shard=shard) for shard in link.shards.numbers] if page else []
     lists = []
-    for shard in link.shards:
-        found = yield from _list_shard(link, shard, prefix, limit, after or "")
-        lists.append(found)
+    for shard, ticket in enumerate(tickets):
+        lists.append((yield from _list_shard(link, shard, ticket, prefix, limit)))
     merged = heapq.merge(*lists, key=lambda info: info.name)
     return [stream_of(info) for info in islice(merged, limit)]
 
 
 def _list_shard(
-    link: Link, shard: int, prefix: str, limit: int | None, after: str
+    link: Link, shard: int, ticket: Ticket, prefix: str, limit: int | None
 ) -> Steps[list[StreamInfo]]:
+    """All of a shard, whose first page was asked for."""
     found: list[StreamInfo] = []
-    while limit is None or len(found) < limit:
-        page = LIST_STREAMS_MAX if limit is None else min(LIST_STREAMS_MAX, limit - len(found))
-        ticket = link.ask(ListStreams(prefix, after, page), shard=shard)
+    while True:
         reply = yield from answer(ticket, StreamList)
         found += reply.streams
-        if not reply.more or not reply.streams:
-            break
-        after = reply.streams[-1].name
-    return found
+        if not reply.more or not reply.streams or (limit is not None and len(found) >= limit):
+            return found
+        page = LIST_STREAMS_MAX if limit is None else min(LIST_STREAMS_MAX, limit - len(found))
+        ticket = link.ask(ListStreams(prefix, found[-1].name, page), shard=shard)
 
 
 def alter_stream(
@@ -144,7 +146,7 @@ def alter_stream(
         info = yield from find_stream(link, name)
         old = info.schema
         new = pack_schema(schema if old is None else grown(read_schema(old), schema))
-    session = yield from link.session(link.shard_of(name))
+    session = yield from link.session(link.shards.home_of(name))
     ticket = session.start(AlterStream, name, ttl_ms, description, new, old)
     return stream_of((yield from answer(ticket, StreamInfo)))
 
@@ -152,7 +154,7 @@ def alter_stream(
 def delete_stream(link: Link, name: str) -> Steps[None]:
     """Delete a stream with all it holds."""
     check_name(name)
-    session = yield from link.session(link.shard_of(name))
+    session = yield from link.session(link.shards.home_of(name))
     yield from answer(session.start(DeleteStream, name), Done)
 
 
@@ -165,5 +167,5 @@ def purge_stream(link: Link, name: str, before: datetime | int) -> Steps[None]:
         before_id = before
     else:
         raise BadRequest(f"purge before a datetime or a transaction id, not {before!r}")
-    session = yield from link.session(link.shard_of(name))
+    session = yield from link.session(link.shards.home_of(name))
     yield from answer(session.start(PurgeStream, name, before_id), Done)

@@ -15,7 +15,6 @@ from functools import partial
 
 from ...errors import BadRequest, Error, Fenced, InvalidState
 from ...limits import CLIENT_CLOSE_TIMEOUT_S, SUBSCRIBER_LAG_BYTES, SUBSCRIBER_WINDOW_BYTES
-from ...protocol import Commit, ReadPosition
 from . import closing
 from .agent import Agent
 from .cursor import Start
@@ -23,7 +22,8 @@ from .delivery import Source
 from .handling import Handling
 from .inflow import Inflow
 from .partitioning import check_partition
-from .place import Mark, Places
+from .parts import Moved
+from .place import Mark, Places, wants_of
 from .ticket import AnyOf, Steps, Ticket
 from .turns import Hold, Turns
 
@@ -38,6 +38,8 @@ class Run(Enum):
 
 _RUNNING = Run.RUNNING
 """Bound once: looking up a member of an enum costs as much as a call."""
+
+_NEVER = float("inf")
 
 
 class Subscriber:
@@ -56,10 +58,9 @@ class Subscriber:
         self.saving = Turns()
         self.inside: Callable[[], bool] = lambda: False
         """Whether an engine asks: it cannot wait for its own end. For the face to say."""
-        self._source = Source(agent.session.link, agent.stream, agent.stream_id, agent.name)
-        self._inflow = Inflow(self._source, agent, self._stir)
         self._lock = threading.Lock()
         self._places = Places(starts)
+        self._inflows = self._make_inflows()
         self._handlings: set[Handling] = set()
         self._idle: deque[Ticket] = deque()
         self._run = Run.STOPPED
@@ -70,9 +71,22 @@ class Subscriber:
         self._fatal: Error | None = None
         self._told = False
         self._ended_by_itself = False
-        self._stale = False
-        self._wasted = 0
         self._returns = 0
+
+    def _make_inflows(self) -> list[Inflow]:
+        """One for each shard. They share the window."""
+        agent, places = self.agent, self._places.by_partition
+        source = Source(agent.link, agent.stream, agent.stream_id, agent.name)
+        by_shard = source.by_shard(places)
+        window_bytes = SUBSCRIBER_WINDOW_BYTES // len(by_shard)
+        inflows = []
+        for partitions in by_shard.values():
+            mine, seat = [places[it] for it in partitions], agent.seat_of(partitions[0])
+            inflow = Inflow(source, agent, seat, mine, window_bytes, self._stir)
+            for place in mine:
+                place.inflow = inflow
+            inflows.append(inflow)
+        return inflows
 
     # Starting and stopping.
 
@@ -89,8 +103,9 @@ class Subscriber:
             self._doom = self._fatal = None
             self._told = self._ended_by_itself = False
             self._alive, self._ended = self.engines, Ticket()
-            self._inflow.held = 0
-            self._inflow.begins_at = 0.0
+            for inflow in self._inflows:
+                inflow.held = 0
+                inflow.begins_at = 0.0
             self._places.restart()
 
     def _check_stopped(self) -> None:
@@ -146,7 +161,8 @@ class Subscriber:
 
     def _finish(self) -> None:
         self._run = Run.STOPPING
-        self._inflow.cancel()
+        for inflow in self._inflows:
+            inflow.cancel()
 
     # For engines.
 
@@ -160,7 +176,7 @@ class Subscriber:
             place = places.line.popleft()
             place.ready = False
             delivery, cost = place.queue.popleft()
-            self._inflow.release(cost)
+            place.inflow.release(cost)
             handling = place.at_hand = Handling(self, place, delivery)
             self._handlings.add(handling)
         if places.line:
@@ -184,7 +200,7 @@ class Subscriber:
             self._idle.append(ticket)
             try:
                 # Whoever brings news after this look wakes us; what came before it is seen here.
-                if not self._places.line and not self._inflow.has_news and self._run is _RUNNING:
+                if not self._places.line and not self._has_news() and self._run is _RUNNING:
                     yield AnyOf((ticket,), wait_s)
             except BaseException:
                 if ticket.ended:
@@ -206,7 +222,7 @@ class Subscriber:
                 place.advance(handling.id)
             if place.lagging and not place.queue:
                 place.lagging = False
-                self._stale = True  # it can keep up again
+                place.inflow.stale = True  # it can keep up again
 
     def failed(self, handling: Handling, error: BaseException) -> bool:
         """The callback raised: its partition stops. Whether its user should be told now."""
@@ -218,7 +234,7 @@ class Subscriber:
                 return False
             place.failure = error
             place.next_id = max(place.next_id, place.rewind_id)  # a group may have covered it
-            self._inflow.release(place.clear(place.next_id))
+            place.inflow.release(place.clear(place.next_id))
             self._places.step_out(place)
             return True
 
@@ -251,59 +267,58 @@ class Subscriber:
 
     def _tend(self) -> None:
         """Take in what has come, and ask for more where that has ended."""
-        inflow = self._inflow
         if self._run is not _RUNNING:
             return
-        feed = inflow.feed
-        if feed is not None and feed.arrived:
-            places = self._places
-            for delivery, cost in inflow.receive():
-                place = places.by_partition[delivery.entry.partition]
-                if place.failure is not None or place.lagging or delivery.id < place.fetch_id:
-                    inflow.release(cost)
-                    self._wasted += cost
-                    continue
-                places.put(place, delivery, cost)
-        if feed is not None and feed.failure is not None:
-            self._doom = inflow.failure()
+        for inflow in self._inflows:
+            feed = inflow.feed
+            if feed is not None and feed.arrived:
+                places = self._places
+                for delivery, cost in inflow.receive():
+                    place = places.by_partition[delivery.entry.partition]
+                    if place.failure is not None or place.lagging or delivery.id < place.fetch_id:
+                        inflow.release(cost)
+                        inflow.wasted += cost
+                        continue
+                    places.put(place, delivery, cost)
+            if feed is not None and feed.failure is not None:
+                self._doom = inflow.failure() or self._doom
         if self._doom is not None:
             # Who is fenced stops at once; else what came before the end is still handed out.
             if isinstance(self._doom, Fenced) or not self._has_queued():
                 self._end_by(self._doom)
             return
-        if self._wasted > SUBSCRIBER_WINDOW_BYTES:
-            self._stale = True
-        if self._stale or (inflow.feed is None and time.monotonic() >= inflow.begins_at):
-            self._subscribe()
+        for inflow in self._inflows:
+            if inflow.wasted > inflow.window_bytes:
+                inflow.stale = True
+            if inflow.stale or (inflow.feed is None and time.monotonic() >= inflow.begins_at):
+                _subscribe(inflow)
+
+    def _has_news(self) -> bool:
+        return any(inflow.has_news for inflow in self._inflows)
 
     def _has_queued(self) -> bool:
         return bool(self._places.line) or any(it.place.queue for it in self._handlings)
 
-    def _subscribe(self) -> None:
-        """Ask for what comes next in each partition that takes something."""
-        self._stale = False
-        self._wasted = 0
-        if wants := self._places.wants():
-            self._inflow.begin(wants)
-        else:
-            self._inflow.cancel()
-            self._inflow.begins_at = float("inf")
-
     def _retry_s(self) -> float | None:
         """When to look again without having been woken."""
-        begins_at = self._inflow.begins_at
-        if self._inflow.feed is not None or self._doom is not None or begins_at == float("inf"):
+        begins_at = min(
+            (inflow.begins_at for inflow in self._inflows if inflow.feed is None), default=_NEVER
+        )
+        if self._doom is not None or begins_at == _NEVER:
             return None
         return max(0.0, begins_at - time.monotonic())
 
     def _relieve(self) -> None:
         """Slow callbacks must not take all the room while an engine has nothing to do."""
-        if self._places.line or not self._inflow.is_full:
+        if self._places.line:
             return
-        for handling in self._handlings:
-            if handling.place.queue:
-                self._inflow.forget(handling.place.lag(SUBSCRIBER_LAG_BYTES))
-        self._subscribe()
+        for inflow in self._inflows:
+            if inflow.is_full:
+                for handling in self._handlings:
+                    place = handling.place
+                    if place.queue and place.inflow is inflow:
+                        inflow.forget(place.lag(SUBSCRIBER_LAG_BYTES))
+                _subscribe(inflow)
 
     def _end_by(self, error: Error) -> None:
         """It cannot go on."""
@@ -334,10 +349,10 @@ class Subscriber:
         with self._lock:
             return self._places.marks(at_hand), self._returns
 
-    def positions_of(self, marks: list[Mark]) -> list[ReadPosition]:
+    def positions_of(self, marks: list[Mark]) -> list[Moved]:
         """The same, for the server: the last id that is not wanted again."""
         return [
-            ReadPosition(self.agent.id, place.partition, max(0, next_id - 1))
+            Moved(self.agent.seat_of(place.partition), place.partition, max(0, next_id - 1))
             for place, next_id, _ in marks
         ]
 
@@ -354,8 +369,7 @@ class Subscriber:
         try:
             yield from hold.enter(self.saving)
             marks, _ = self.look()
-            positions = self.positions_of(marks)
-            ticket = self.agent.session.start(Commit, [self.agent.id], [], positions)
+            ticket = yield from closing.send((), [self.agent], (), self.positions_of(marks))
             hold.until(ticket)
             yield from closing.conclude(ticket, (), partial(self.saved, marks))
         except Fenced as error:
@@ -375,8 +389,7 @@ class Subscriber:
         with self._lock:
             for handling in self._handlings:
                 handling.dropped = True
-            self._inflow.forget(self._places.rewind())
-            self._stale = True
+            self._places.rewind()
         self._stir()
 
     # Looking at it.
@@ -403,4 +416,16 @@ class Subscriber:
         """Transactions queued, their bytes, callbacks under way, callbacks that have returned."""
         with self._lock:
             queued = sum(len(place.queue) for place in self._places)
-            return queued, self._inflow.held, len(self._handlings), self._returns
+            held = sum(inflow.held for inflow in self._inflows)
+            return queued, held, len(self._handlings), self._returns
+
+
+def _subscribe(inflow: Inflow) -> None:
+    """Ask a shard for what comes next in each of its partitions that takes something."""
+    inflow.stale = False
+    inflow.wasted = 0
+    if wants := wants_of(inflow.places):
+        inflow.begin(wants)
+    else:
+        inflow.cancel()
+        inflow.begins_at = _NEVER

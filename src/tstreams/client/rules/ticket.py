@@ -44,6 +44,7 @@ class Ticket:
         "parts",
         "session",
         "size",
+        "wire",
     )
 
     def __init__(self) -> None:
@@ -60,6 +61,8 @@ class Ticket:
         """What it takes of the window."""
         self.handle: Any = None
         """What the connection calls the request."""
+        self.wire: Any = None
+        """That connection, for what may be cancelled."""
 
     # From the connection, on its own thread.
 

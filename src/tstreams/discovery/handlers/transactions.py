@@ -51,7 +51,7 @@ class Transactions:
             info = await inspect.stream(call.path["stream"])
             partition = call.path["partition"]
             check_partition(info, partition)
-            shard = inspect.shard_of(info.name)
+            shard = inspect.shard_of(info.name, partition)
             items: list[r.Transaction] = []
             more = low <= high
             while more and len(items) < query["limit"]:
@@ -74,7 +74,7 @@ class Transactions:
         """One transaction, visible or open."""
         async with self._front.storage.turn() as inspect:
             info, partition, number = await self._named(inspect, call)
-            shard = inspect.shard_of(info.name)
+            shard = inspect.shard_of(info.name, partition)
             status = await inspect.transaction(shard, info.id, partition, number)
         if status.state == "unknown":
             raise NotFound(
@@ -119,7 +119,7 @@ class Transactions:
     async def _invisible(
         self, inspect: Inspection, info: StreamInfo, partition: int, number: int
     ) -> NotFound | InvalidState:
-        shard = inspect.shard_of(info.name)
+        shard = inspect.shard_of(info.name, partition)
         status = await inspect.transaction(shard, info.id, partition, number)
         if status.state == "opened":
             return InvalidState(f"transaction {number} is open: nobody can read it yet")
@@ -132,7 +132,7 @@ class Transactions:
     async def _rows(
         self, inspect: Inspection, info: StreamInfo, txn: ReadTransaction, first: int, limit: int
     ) -> list[r.Item]:
-        shard = inspect.shard_of(info.name)
+        shard = inspect.shard_of(info.name, txn.partition)
         status = await inspect.transaction(shard, info.id, txn.partition, txn.id)
         if status.bytes > ROWS_BYTES_MAX:
             raise TooLarge(f"{status.bytes} bytes of rows are too many to be shown")
@@ -172,8 +172,8 @@ class Transactions:
         self, inspect: Inspection, info: StreamInfo, partition: int | None, number: int
     ) -> r.Transaction:
         """What was written: by its key it may have gone anywhere."""
-        shard = inspect.shard_of(info.name)
         for at in range(info.partitions) if partition is None else [partition]:
+            shard = inspect.shard_of(info.name, at)
             status = await inspect.transaction(shard, info.id, at, number)
             if status.state != "unknown":
                 return _visible(info.name, at, number, status.items, status.batches, status.bytes)
