@@ -22,7 +22,7 @@ from tstreams import (
 )
 from tstreams.client.rules.parts import Part
 from tstreams.server import Node
-from tstreams.sharding import home_of, shard_of
+from tstreams.sharding import home_of, job_home, shard_of
 
 from .collecting import Collector
 from .conftest import SHARDS, Clock, Connect
@@ -367,6 +367,34 @@ def test_a_refused_group_takes_its_readers_back(ts: Client, connect: Connect) ->
         group.checkpoint()
     assert [visible(ts, sink)[0] for sink in sinks] == [[b"0", b"1"]] * 2
     assert saved(ts, source, "c1") == [ids[1]]
+
+
+# Jobs.
+
+
+def test_a_step_that_replaces_a_stream_asks_only_the_shards_that_have_some_of_it(
+    ts: Client, wide: str
+) -> None:
+    """Whatever shard decides, and wherever else the job has written."""
+    small = ts.create_stream("small", partitions=2).name
+    old, other = ts.producer(small), ts.producer(wide)
+    for number in range(SHARDS):
+        job = ts.job(next(it for it in (f"{number}{n}" for n in range(99)) if at(it) == number))
+        for partition in range(2):
+            old.instant([b"old"], partition)
+        old.open(1).send(b"new %d" % number)
+        for partition in range(SHARDS):
+            other.open(partition).send(b"%d" % number)
+        staged = [job.stage(producer, 0) for producer in (old, other)]
+        assert len(staged[1].parts) == SHARDS
+        job.commit(0, staged, replace=[small])
+        assert visible(ts, small) == {0: [], 1: [b"new %d" % number]}
+        assert visible(ts, wide)[2] == [b"%d" % it for it in range(number + 1)]
+        assert job.last_step() == 0
+
+
+def at(job: str) -> int:
+    return job_home(job, SHARDS)
 
 
 # Loops.

@@ -113,18 +113,21 @@ class Job:
         The home of the job decides. If somebody is interrupted in here, the step may be committed or not.
         """
         _check_step(step)
-        replaced = list(replace)
         ids: dict[int, list[int]] = {self._home: []}
+        replaced: dict[int, list[str]] = {}
         for it in staged:
             for shard, transactions in it.parts:
                 if transactions:
                     ids.setdefault(shard, []).extend(transactions)
-        for name in replaced:
+        for name in replace:
             for shard in (yield from self._shards_of(name)):
                 ids.setdefault(shard, [])
+                replaced.setdefault(shard, []).append(name)
         sessions = yield from self._link.sessions_in(ids)
         home = sessions.pop(self._home)
-        fields = {shard: (self.name, step, ids[shard], replaced, final) for shard in ids}
+        fields = {
+            shard: (self.name, step, ids[shard], replaced.get(shard, []), final) for shard in ids
+        }
         if sessions:
             yield from self._commit_over(home, sessions, fields)
         else:
