@@ -236,7 +236,7 @@ def test_connect_waits_for_a_server_that_is_about_to_start(face: Face, tmp_path:
         clients[0].close()
 
 
-@pytest.mark.parametrize("url", ["", "tcp://", "http://x:1", "127.0.0.1:7070", None])
+@pytest.mark.parametrize("url", ["", "tcp://", "ftp://x:1", "http://", "127.0.0.1:7070", None])
 def test_an_address_makes_sense(face: Face, url: str) -> None:
     with pytest.raises(BadRequest):
         face.connect(url)

@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--listen", required=True)
     parser.add_argument("--ready-file", type=Path, required=True)
+    parser.add_argument("--http", choices=["off"], help="there is none; a real server is told so")
     given = parser.parse_args(arguments)
     configure()
     FailingStorage.fails = given.fails
