@@ -1,16 +1,19 @@
-"""The log port: what a shard needs of a log, and all that a log engine has to provide.
+"""The log port: what a shard needs of a log.
 
-The rules every engine keeps:
+The rules every log keeps:
 - one writer: taking over with a higher epoch shuts out every earlier writer, for ever;
 - a ledger is never opened for writing again; taking over always begins a new one;
 - `append` comes back only when the records are durable; if it raises, whether they are is not known,
   unless it raises `DiskFull`, which means that nothing was written;
 - ledgers are deleted whole.
+
+`Readable` is what all have, by position and at once. A `Log` is in local files, and its writer waits for the disk.
+A `SharedLog` is kept by an engine (see `engine`), and its writer is told later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -51,6 +54,19 @@ class LogFailed(Unavailable):
     code = "log_failed"
 
 
+class LogFenced(Unavailable):
+    """Another writer has taken the log over. Whether what was under way is in the log is not known here: the new
+    writer knows."""
+
+
+class LogBehind(Unavailable):
+    """Ledgers were deleted before they were read here. What they held must come from elsewhere: a snapshot."""
+
+
+class LedgerDamaged(Unavailable):
+    """The copy of a ledger on this node is damaged, and is being fetched again. Nothing is lost: try again."""
+
+
 Group: TypeAlias = tuple[Position, list[tuple[Position, memoryview]]]
 """What one append wrote: the position behind it, and its records with theirs."""
 
@@ -66,15 +82,32 @@ class LedgerInfo:
     created_ms: int
 
 
-class Log(Protocol):
-    """The managed ledger of one shard."""
-
-    def take_over(self, epoch: int, now_ms: int) -> None:
-        """Become the writer: shut out all earlier ones and begin a new ledger."""
+class Readable(Protocol):
+    """What is confirmed, by position."""
 
     @property
     def epoch(self) -> int:
         """The greatest epoch that the log has seen."""
+
+    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
+        """Records of these positions and sizes; those that lie together are read together."""
+
+    def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
+        """All confirmed groups from this position (where a group begins) on, in order."""
+
+    @property
+    def end(self) -> Position:
+        """Behind the last confirmed record."""
+
+    def ledgers(self, after: int = 0, limit: int | None = None) -> list[LedgerInfo]:
+        """The list, oldest first: all of it, or up to so many of those after a ledger."""
+
+
+class Log(Readable, Protocol):
+    """The managed ledger of one shard, in local files."""
+
+    def take_over(self, epoch: int, now_ms: int) -> None:
+        """Become the writer: shut out all earlier ones and begin a new ledger."""
 
     def roll(self, now_ms: int) -> None:
         """Close the current ledger and begin the next: what is dead in it can then be removed."""
@@ -96,21 +129,32 @@ class Log(Protocol):
     def sync(self) -> None:
         """Make durable what `append` did not, if the log was told to leave that to the system."""
 
-    def read_many(self, wanted: Sequence[tuple[Position, int]]) -> list[memoryview]:
-        """Records of these positions and sizes; those that lie together are read together."""
-
-    def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
-        """All confirmed groups from this position (where a group begins) on, in order."""
-
-    @property
-    def end(self) -> Position:
-        """Behind the last confirmed record."""
-
-    def ledgers(self, after: int = 0, limit: int | None = None) -> list[LedgerInfo]:
-        """The list, oldest first: all of it, or up to so many of those after a ledger."""
-
     def trim(self, ledger_ids: Iterable[int]) -> None:
         """Delete whole ledgers. One that is gone already is no error; the current one is refused."""
 
     def close(self) -> None:
+        """Give everything back. The log can be opened again."""
+
+
+class SharedLog(Readable, Protocol):
+    """The managed ledger of one shard, kept by an engine for all nodes. On the loop that it was opened on.
+
+    A writer has one group under way at most. Nothing is confirmed, and `end` does not move, before the engine has
+    said so. `LogFenced`: somebody else is the writer now.
+    """
+
+    async def take_over(self, epoch: int, now_ms: int) -> None:
+        """Become the writer: read to the end, shut out all earlier ones and begin a new ledger."""
+
+    async def roll(self, now_ms: int) -> None:
+        """Close the current ledger and begin the next."""
+
+    def append(self, records: Sequence[Record], now_ms: int) -> Awaitable[list[Position]]:
+        """Begin to append a group of records; their positions come when it is confirmed. It goes on if
+        nobody waits for it any more."""
+
+    async def trim(self, ledger_ids: Iterable[int]) -> None:
+        """Delete whole ledgers, for all nodes. One that is gone already is no error; the current one is refused."""
+
+    async def close(self) -> None:
         """Give everything back. The log can be opened again."""

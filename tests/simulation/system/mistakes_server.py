@@ -13,6 +13,7 @@ from tstreams.errors import Unavailable
 from tstreams.index.applier import Applier
 from tstreams.index.index import Index
 from tstreams.ledger.format import GROUP_OVERHEAD_BYTES, Head, group_at, sectors_up
+from tstreams.ledger.ledgers import Ledgers
 from tstreams.ledger.local import LocalLog
 from tstreams.ledger.port import DiskFull
 from tstreams.server import subscriptions, visible
@@ -41,18 +42,18 @@ def _(patches: Patches) -> None:
 
 @mistake("keep-torn-tail", "G8", "after a crash the last group is taken without its checksums")
 def _(patches: Patches) -> None:
-    def group_end(original: Any, log: Any, ledger: Any, at: int) -> int | None:
-        file = log._file(ledger)
+    def group_end(original: Any, ledgers: Any, ledger: Any, at: int) -> int | None:
+        file = ledgers.file(ledger)
         found = group_at(ledger.head.ledger_id, at, file.read(at, GROUP_OVERHEAD_BYTES))
         return None if found is None else sectors_up(at + GROUP_OVERHEAD_BYTES + found[0])
 
-    patches.around(LocalLog, "_group_end", group_end)
+    patches.around(Ledgers, "group_end", group_end)
 
 
 @mistake("write-over-the-end", "G1", "a group begins a sector before the end of the log")
 def _(patches: Patches) -> None:
     def append(original: Any, log: Any, records: Any, now_ms: int) -> Any:
-        current = log._list[-1]
+        current = log._ledgers.list[-1]
         if current.size > 4096:
             current.size -= 512
         return original(log, records, now_ms)
@@ -64,7 +65,7 @@ def _(patches: Patches) -> None:
 def _(patches: Patches) -> None:
     def scan(original: Any, log: Any, start: int, *stop: int) -> Any:
         groups = list(original(log, start, *stop))
-        return iter(groups[:-1] if log._current is None else groups)
+        return iter(groups[:-1] if log._ledgers.current is None else groups)
 
     patches.around(LocalLog, "scan", scan)
 

@@ -1,0 +1,1 @@
+"""The cluster: who is there, who leads which shard, and where shards should be."""
