@@ -235,3 +235,19 @@ SINK_STOP_S = 0.1
 
 SINK_CLAIMS_MAX = 10
 """Attempts to take a name over in a database while others do the same."""
+
+CLUSTER_NAME_BYTES_MAX = 64
+"""The name of a cluster: part of paths in ZooKeeper, and of names in log engines."""
+
+SHARDS_MAX = 4096
+"""Shards of one cluster. Every node watches the leader of each, and reads all of them when it connects."""
+
+COORDINATION_DEADLINE_S = 10.0
+"""How long a call to the coordination service may take, waiting for a connection included."""
+
+COORDINATION_REQUESTS_MAX = 64
+"""Requests to ZooKeeper that are under way from one node. kazoo wakes its thread with a byte per request, over a
+socket that holds some 270: one more would block whoever asks, which is the loop of the server."""
+
+NODE_ENTRY_BYTES_MAX = 256 * KIB
+"""What a node tells the others of itself: a quarter of what ZooKeeper takes. All nodes read it with each change."""

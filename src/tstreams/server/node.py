@@ -19,6 +19,7 @@ from moebius.transports.link import Credentials
 
 from ..config import SETTINGS, Config, exposed_addresses, show
 from ..errors import BadRequest
+from ..lock import DirectoryLock
 from ..protocol import (
     ConfigInfo,
     Describe,
@@ -35,7 +36,6 @@ from .gate import Authorise, Gate
 from .handlers import Handlers
 from .housekeeping import Housekeeping
 from .identity import node_id
-from .lock import DirectoryLock
 from .measuring import measure
 from .shard import Clock, Shard, system_clock
 from .storage import LocalStorage, Storage

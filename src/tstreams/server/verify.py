@@ -24,7 +24,7 @@ from ..ledger.format import (
 from ..ledger.local import SUFFIX
 from ..ledger.port import position_of, split_position
 from ..limits import MIB
-from .lock import DirectoryLock
+from ..lock import DirectoryLock
 from .payloads import batch_of
 
 Progress = Callable[[int, int], None]

@@ -1,1 +1,1 @@
-"""The engines that a cluster stands on, as processes on this machine: for development, tests and measurements."""
+"""Servers of others that a cluster stands on, for development and tests: started and ended from here."""

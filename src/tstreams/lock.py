@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from ..errors import InvalidState
+from .errors import InvalidState
 
 
 class DirectoryLock:

@@ -1,0 +1,113 @@
+"""A way to ZooKeeper that can be cut at the worst moment, or swallow everything without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+
+class Proxy:
+    """Passes on what comes. `lose_answer_to(word)`: the next request with this word reaches the server, and its answer
+    never the client. `lose(word)`: it does not even reach the server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.cuts = 0
+        self._target = (host, port)
+        self._server: asyncio.Server | None = None
+        self._word: bytes | None = None
+        self._forward = True
+        self._silent = asyncio.Event()
+        self._links: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for link in list(self._links):
+            link.cancel()
+        await asyncio.gather(*self._links, return_exceptions=True)
+
+    @property
+    def address(self) -> str:
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    def lose_answer_to(self, word: bytes) -> None:
+        self._word, self._forward = word, True
+
+    def lose(self, word: bytes) -> None:
+        self._word, self._forward = word, False
+
+    def fall_silent(self) -> None:
+        """Take connections and requests, and pass on nothing."""
+        self._silent.set()
+
+    def speak(self) -> None:
+        self._silent.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = asyncio.current_task()
+        assert link is not None
+        self._links.add(link)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+            try:
+                await self._pass(reader, writer, far_reader, far_writer)
+            finally:
+                far_writer.close()
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+            self._links.discard(link)
+
+    async def _pass(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        far_reader: asyncio.StreamReader,
+        far_writer: asyncio.StreamWriter,
+    ) -> None:
+        cut = asyncio.Event()
+
+        async def requests() -> None:
+            while data := await reader.read(65536):
+                if self._silent.is_set():
+                    continue
+                if self._word is not None and self._word in data:
+                    self._word = None
+                    cut.set()
+                    if not self._forward:
+                        break
+                    far_writer.write(data)
+                    await far_writer.drain()
+                    await far_reader.read(65536)  # it was done, and nobody will hear of it
+                    break
+                far_writer.write(data)
+                await far_writer.drain()
+
+        async def answers() -> None:
+            while data := await far_reader.read(65536):
+                if not self._silent.is_set():
+                    writer.write(data)
+                    await writer.drain()
+
+        answering = asyncio.ensure_future(answers())
+        asking = asyncio.ensure_future(requests())
+        cutting = asyncio.ensure_future(cut.wait())
+        try:
+            await asyncio.wait({answering, asking, cutting}, return_when=asyncio.FIRST_COMPLETED)
+            if cut.is_set():
+                self.cuts += 1
+                answering.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await answering
+                await asking
+        finally:
+            for task in (answering, asking, cutting):
+                task.cancel()
+            await asyncio.gather(answering, asking, cutting, return_exceptions=True)
