@@ -35,6 +35,51 @@ class SessionsEnded(Record, frozen=True, tag=2):
     expired: list[int]
 
 
+class SessionsNoted(Record, frozen=True, tag=40):
+    """How far sessions have come: (session, last number, what is acknowledged). The last record of a group in a log that
+    several nodes read: acknowledgements and refusals leave no other trace, and all nodes must forget the same answers."""
+
+    sessions: list[tuple[int, int, int]]
+
+
+class Swept(Record, frozen=True, tag=41):
+    """What had died by this time was removed from the index: see `index.sweeping`. Alone in its group."""
+
+    now_ms: int
+    budget: int
+    first_slot: int
+    first_job: bytes | None
+
+
+class LedgersDropped(Record, frozen=True, tag=42):
+    """Ledgers in which nothing is alive are deleted from the log, on all nodes."""
+
+    ledgers: list[int]
+
+
+class SnapshotBegun(Record, frozen=True, tag=43):
+    """The index as it was at the log position `at` follows, in pieces, among other records."""
+
+    at: int
+
+
+class SnapshotPiece(Record, frozen=True, tag=44):
+    """Keys and values of a snapshot follow: see `index.snapshot`. `number` counts from 0."""
+
+    at: int
+    number: int
+
+
+class SnapshotEnded(Record, frozen=True, tag=45):
+    """A snapshot is whole. `begun` is the position behind which its records lie: all of them, if it is whole."""
+
+    at: int
+    begun: int
+    pieces: int
+    keys: int
+    size_bytes: int
+
+
 class StreamCreated(Record, frozen=True, tag=3):
     """A stream came to be."""
 
@@ -215,6 +260,12 @@ class Overruled(Record, frozen=True, tag=19):
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
+    | SessionsNoted
+    | Swept
+    | LedgersDropped
+    | SnapshotBegun
+    | SnapshotPiece
+    | SnapshotEnded
     | StreamCreated
     | StreamAltered
     | StreamDeleted

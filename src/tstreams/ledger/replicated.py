@@ -217,6 +217,10 @@ class ReplicatedLog:
                 self._writes = True
                 return
 
+    def step_down(self) -> None:
+        """Write no more, and follow again. What is under way goes on; nobody is shut out by this."""
+        self._writes = False
+
     async def roll(self, now_ms: int) -> None:
         """Close the current ledger and begin the next."""
         self._check_writable()

@@ -1,0 +1,389 @@
+"""A shard whose log an engine keeps for several nodes: it follows, or it leads.
+
+Whoever leads decides, and the log answers later. Until then nothing is decided: what comes meanwhile waits, and is the next
+turn. So the core is never ahead of the log by more than the group that is under way, and what holds for a local log
+holds here. Whoever follows applies the groups of the leader, to the same index to the byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from moebius import LATER, Request
+from moebius.errors import Error as WireError
+
+from ..core.facts import Session
+from ..core.records import (
+    AnyRecord,
+    LedgersDropped,
+    SessionsNoted,
+    Swept,
+    decode_record,
+    encode_record,
+)
+from ..errors import Error, NotLeader, Unavailable
+from ..index import Index
+from ..items import Buffer
+from ..ledger.format import RECORD_OVERHEAD_BYTES, sectors_up
+from ..ledger.port import DiskFull, Group, LogFenced, Record, position_of, split_position
+from ..ledger.replicated import ReplicatedLog
+from ..limits import TURN_WAITING_BYTES_MAX, TURN_WAITING_MAX
+from ..protocol import Change, KeepAlive, Reply
+from .shard import _ENCODED, _REPLAY_RECORDS, Shard, _answer_read
+from .wire import wire_error
+
+log = logging.getLogger("tstreams.server")
+
+Pending = list[tuple[AnyRecord, Record, Buffer | None]]
+
+
+@dataclass(slots=True)
+class Turn:
+    """What was decided, and who asked: under way to the log."""
+
+    pending: Pending
+    answers: list[tuple[Request, Reply | Error]]
+    reads: list[tuple[Request, Callable[[Request], Any]]]
+    touched: dict[int, Session]
+    begun_ns: int
+
+
+class SharedShard(Shard):
+    """One shard on one node. It is opened, told to lead and told to follow from outside: see `Replica`.
+
+    States: following -> `begin_leading` -> leading -> `follow`, or fenced by the log -> following; `failed`, from any:
+    it must be opened anew. Invariants: `_turn` is None while following; while it is not None nothing is decided, and
+    `_pending` is empty; `_waiting` is in the order of arrival.
+    """
+
+    log: ReplicatedLog  # type: ignore[assignment]  # what only local files have is not used here
+
+    def _open(self) -> None:
+        """Opening has to wait for the engine: `recover` does it."""
+        self.leading = False
+        self.epoch = 0
+        self.failed = f"shard {self.number} is being opened"
+        self.leader: Callable[[], NotLeader] = lambda: NotLeader(self.number, self.epoch)
+        """Says who leads, for those who ask the wrong node."""
+        self.changed: Callable[[], None] = lambda: None
+        """Is called when it has failed, or was fenced."""
+        self.dropped: Callable[[], None] = lambda: None
+        """Is called when the leader has deleted ledgers."""
+        self.alive: Callable[[], bool] = lambda: True
+        """Whether this node may still believe that it leads. Nothing depends on that but how fresh its answers are."""
+        self._turn: Turn | None = None
+        self._waiting: deque[tuple[Request | None, Callable[[], object], int]] = deque()
+        self._waiting_bytes = 0
+
+    # Opening.
+
+    def recover(self, index: Index, log_: ReplicatedLog) -> None:
+        """Take an index and a log that were opened, and apply what the index has not. Follows from then on."""
+        self.index, self.log = index, log_
+        self._make_readers()
+        now_ms = self.clock()
+        self._make_core(now_ms)
+        replayed = self._replay_groups(log_.scan(index.applied), now_ms)
+        self._settle_followed()
+        self.records_replayed = self.records_since_flush = replayed
+        self.epoch = log_.epoch
+        self.failed = None
+
+    def _replay_groups(self, groups: Iterable[Group], now_ms: int) -> int:
+        """Apply groups, many at a time. How many records it were."""
+        entries: list[tuple[AnyRecord, int, int]] = []
+        sessions: dict[int, Session] = {}
+        count, until = 0, 0
+        for end, group in groups:
+            decoded = [(decode_record(data)[0], at, len(data)) for at, data in group]
+            alone = type(decoded[0][0]) is Swept  # it reads the database
+            if entries and (alone or len(entries) >= _REPLAY_RECORDS):
+                self._apply(entries, until, sessions)
+                entries, sessions = [], {}
+            for record, _, _ in decoded:
+                self.core.replay(now_ms, record)
+                if type(record) is SessionsNoted:
+                    for number, _, _ in record.sessions:
+                        sessions[number] = self.core.state.sessions[number]
+                elif type(record) is LedgersDropped:
+                    self.dropped()
+            count += len(decoded)
+            until = end
+            entries += decoded
+            if alone:
+                self._apply(entries, until, sessions)
+                entries, sessions = [], {}
+        if entries:
+            self._apply(entries, until, sessions)
+        return count
+
+    def _settle_followed(self) -> None:
+        self.index.applier.shown.clear()
+        self._visible.settle()
+        self.core.state.lost.clear()
+
+    # Following.
+
+    def told(self, group: Group) -> None:
+        """A group that another has written, and that is confirmed."""
+        if self.leading:
+            self._fenced("another node leads")
+        self.records_since_flush += self._replay_groups([group], self.clock())
+        self.index.applier.shown.clear()
+        self._wake()
+
+    def begin_leading(self, epoch: int) -> None:
+        """The log is ours. Leases and sessions begin anew, as after a restart: nobody could keep them meanwhile."""
+        self._make_core(self.clock())
+        self.epoch = epoch
+        self.leading = True
+
+    def follow(self, error: Error | None = None) -> None:
+        """Lead no longer. What is under way ends with "not known"; who waits is told who leads now."""
+        if not self.leading:
+            return
+        self.leading = False
+        refusal = error or Unavailable(
+            f"shard {self.number} is led by another node now: whether this took effect is not known here"
+        )
+        self._end_turn(refusal)
+        self._let_in()
+        self.end_waits(self.leader())
+        self._settled.clear()
+        self._make_readers()
+        self._make_core(self.clock())
+
+    def _fenced(self, text: str) -> None:
+        log.warning("shard %d leads no more: %s", self.number, text)
+        self.follow()
+        self.changed()
+
+    def _end_turn(self, refusal: Error) -> None:
+        """Nothing is known of what is under way, and what was decided and not sent is forgotten."""
+        turns = [] if self._turn is None else [self._turn]
+        self._turn = None
+        if self._pending:
+            turns.append(self._gather())
+        for turn in turns:
+            for request, _ in turn.answers:
+                request.fail(wire_error(refusal))
+            for request, _ in turn.reads:
+                request.fail(wire_error(self.leader()))
+
+    # What comes in.
+
+    def check_usable(self) -> None:
+        """Refuse everything that only a leader does."""
+        super().check_usable()
+        if not self.leading or not self.alive():
+            raise wire_error(self.leader())
+
+    def check_readable(self) -> None:
+        """Refuse readers, also those that are content with what this node has confirmed, if it has nothing."""
+        Shard.check_usable(self)
+
+    def change(
+        self,
+        request: Request,
+        message: Change,
+        items: int = 0,
+        batches: Sequence[Buffer] = (),
+        brought: Sequence[int] = (),
+    ) -> object:
+        """See `Shard.change`."""
+        call = partial(super().change, request, message, items, batches, brought)
+        return self._in_turn(request, call, sum(map(len, batches)))
+
+    def open_session(self, request: Request) -> object:
+        """See `Shard.open_session`."""
+        return self._in_turn(request, partial(super().open_session, request))
+
+    def keep_alive(self, request: Request, message: KeepAlive) -> object:
+        """See `Shard.keep_alive`."""
+        return self._in_turn(request, partial(super().keep_alive, request, message))
+
+    def read(self, request: Request, answer: Callable[[Request], Any]) -> object:
+        """See `Shard.read`."""
+        return self._in_turn(request, partial(super().read, request, answer))
+
+    def read_any(self, request: Request, answer: Callable[[Request], Any]) -> object:
+        """The same for a reader that is content with what this node has confirmed: at once, if it follows."""
+        if self.leading:
+            return self.read(request, answer)
+        self.check_readable()
+        _answer_read(request, answer)
+        return LATER
+
+    def tick(self) -> None:
+        """See `Shard.tick`: in the next turn, if a group is under way."""
+        if not self.leading:
+            return
+        if self._turn is None:
+            super().tick()
+        else:
+            self._waiting.append((None, super().tick, 0))
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """See `Shard.when_settled`."""
+        if self._pending or self._turn is not None:
+            self._settled.append(callback)
+        else:
+            callback()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was decided is confirmed, and nobody waits for a turn."""
+        return self._turn is None and not self._pending and not self._waiting
+
+    def _in_turn(
+        self, request: Request, call: Callable[[], object], size_bytes: int = 0
+    ) -> object:
+        """Do this now, or in the next turn, if a group is under way or others wait already."""
+        if self._turn is None and not self._waiting:
+            self.check_usable()
+            return call()
+        if (
+            len(self._waiting) >= TURN_WAITING_MAX
+            or self._waiting_bytes + size_bytes > TURN_WAITING_BYTES_MAX
+        ):
+            raise wire_error(
+                Unavailable(
+                    f"shard {self.number}: {len(self._waiting)} requests wait for the log already"
+                )
+            )
+        self._waiting.append((request, call, size_bytes))
+        self._waiting_bytes += size_bytes
+        return LATER
+
+    def _let_in(self) -> None:
+        """The next turn: what has waited, until so much is decided that it goes to the log."""
+        while self._waiting and self._turn is None:
+            request, call, size_bytes = self._waiting.popleft()
+            self._waiting_bytes -= size_bytes
+            if request is None:
+                if self.leading:
+                    call()
+                continue
+            try:
+                self.check_usable()
+                result = call()
+            except WireError as error:
+                request.fail(error)
+            else:
+                if result is not LATER:
+                    request.answer(result)
+                    request.client.flush()
+
+    # The turn.
+
+    def _gather(self) -> Turn:
+        turn = Turn(self._pending, self._answers, self._reads, self._touched, self._begun_ns)
+        self._pending, self._answers, self._reads, self._touched = [], [], [], {}
+        self._pending_bytes = 0
+        return turn
+
+    def commit(self) -> None:
+        """Send what was decided in this turn to the log. When it is confirmed everyone is told."""
+        self._scheduled = False
+        if self._turn is not None or not self._pending:
+            return
+        pending_bytes = self._pending_bytes
+        turn = self._gather()
+        try:
+            self._check_room(pending_bytes)
+            self._note_sessions(turn)
+            now_ms, self._decided_ms = self._decided_ms or self.clock(), 0
+            landing = self.log.append(list(map(_ENCODED, turn.pending)), now_ms)
+        except Exception as error:
+            self._tell(self._refuse(turn.answers, error), turn.reads)
+            return
+        self._turn = turn
+        landing.add_done_callback(partial(self._landed, turn))
+
+    def _tell(
+        self,
+        answers: list[tuple[Request, Reply | Error]],
+        reads: list[tuple[Request, Callable[[Request], Any]]],
+    ) -> None:
+        """See `Shard._tell`. Who wanted to read from the leader is sent there."""
+        if not self.leading and self.failed is None:
+            for request, _ in reads:
+                request.fail(wire_error(self.leader()))
+            reads = []
+        super()._tell(answers, reads)
+
+    def _note_sessions(self, turn: Turn) -> None:
+        alive = [it for it in turn.touched.values() if it.id in self.core.state.sessions]
+        if alive:
+            noted = SessionsNoted(0, 0, [(it.id, it.last, it.acked) for it in alive])
+            turn.pending.append((noted, encode_record(noted, None), None))
+
+    def _landed(self, turn: Turn, landing: asyncio.Future[list[int]]) -> None:
+        """The log has answered."""
+        error: BaseException | None
+        error = asyncio.CancelledError() if landing.cancelled() else landing.exception()
+        if self._turn is not turn:
+            return  # it has ended: somebody else leads
+        self._turn = None
+        answers = turn.answers
+        try:
+            if error is not None:
+                raise error
+            self._begun_ns = turn.begun_ns
+            self._take(turn.pending, landing.result(), _end_of(turn, landing), turn.touched)
+        except asyncio.CancelledError:
+            closed = Unavailable("the log was closed: whether this took effect is not known")
+            answers = self._refuse(answers, self.fail(closed))
+        except Exception as failure:
+            answers = self._refuse(answers, failure)
+        self._tell(answers, turn.reads)
+        self._let_in()
+
+    def _write_failed(self, error: Exception) -> Unavailable:
+        """See `Shard._write_failed`. Fenced: whether it took effect is for the next leader to say."""
+        if isinstance(error, LogFenced):
+            self._fenced(error.message)
+            return Unavailable(f"{error.message}. Whether this took effect is not known here.")
+        if isinstance(error, DiskFull):
+            self.note_full(error.message)
+            self._make_core(self.clock())
+            return Unavailable(self.full or error.message)
+        return super()._write_failed(error)
+
+    def fail(self, error: Error) -> Unavailable:
+        """Stop, until it is opened anew."""
+        if self.failed is not None:
+            return Unavailable(self.failed)
+        refusal = super().fail(error)
+        self.leading = False
+        self._end_turn(refusal)
+        self._let_in()
+        self.changed()
+        return refusal
+
+    def look_at_disk(self) -> None:
+        """See `Shard.look_at_disk`. What has failed is opened anew by `Replica`."""
+        if self.failed is None:
+            super().look_at_disk()
+
+    def reopen(self) -> None:
+        """Not from here."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the index; it is flushed if it can be. The log is closed by whoever opened it."""
+        self.fail(Unavailable("the server is stopping"))
+        self.index.store.close()
+
+
+def _end_of(turn: Turn, landing: asyncio.Future[list[int]]) -> int:
+    """Where a group ends. Not where the log does: a new ledger may have been begun meanwhile."""
+    ledger_id, offset = split_position(landing.result()[-1])
+    size = sum(map(len, turn.pending[-1][1]))
+    return position_of(ledger_id, sectors_up(offset + RECORD_OVERHEAD_BYTES + size))
