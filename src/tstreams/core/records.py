@@ -58,23 +58,21 @@ class LedgersDropped(Record, frozen=True, tag=42):
 
 
 class SnapshotBegun(Record, frozen=True, tag=43):
-    """The index as it was at the log position `at` follows, in pieces, among other records."""
-
-    at: int
+    """The index is about to be written to the log, as it is somewhere behind this record."""
 
 
 class SnapshotPiece(Record, frozen=True, tag=44):
-    """Keys and values of a snapshot follow: see `index.snapshot`. `number` counts from 0."""
+    """Keys and values of the index as it was at the log position `at` follow: see `index.snapshot`. Pieces lie among
+    other records; `number` counts from 0."""
 
     at: int
     number: int
 
 
 class SnapshotEnded(Record, frozen=True, tag=45):
-    """A snapshot is whole. `begun` is the position behind which its records lie: all of them, if it is whole."""
+    """All pieces of a snapshot lie between `at` and here."""
 
     at: int
-    begun: int
     pieces: int
     keys: int
     size_bytes: int

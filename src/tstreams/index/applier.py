@@ -191,7 +191,9 @@ class Applier:
         """It changes nothing here; the sessions that were noted are put by `apply`."""
 
     def _swept(self, record: Swept, position: int, size: int) -> None:
-        assert not self._changed, "what is swept is read from the database, so nothing may be under way"
+        assert not self._changed, (
+            "what is swept is read from the database, so nothing may be under way"
+        )
         for partition in sweep(self._store, self._facts, self._live, self._batch, record):
             self._last_slots.pop(partition, None)  # a slot is known only as long as it is there
 
@@ -199,7 +201,7 @@ class Applier:
         self._live.forget(record.ledgers, self._batch)
 
     def _snapshot_ended(self, record: SnapshotEnded, position: int, size: int) -> None:
-        value = keys.SNAPSHOT_PLACE.pack(record.at, record.begun, record.size_bytes)
+        value = keys.SNAPSHOT_PLACE.pack(record.at, position, record.size_bytes)
         self._put(keys.SNAPSHOT, value)
 
     # Sessions.

@@ -51,7 +51,7 @@ HEAD = struct.Struct("<QQQ")
 """The log position, the greatest transaction id, the greatest number."""
 
 SNAPSHOT_PLACE = struct.Struct("<QQQ")
-"""The log position that a snapshot is of, the one where its records begin, its bytes."""
+"""The log position that a snapshot is of, the one where it ends, its bytes."""
 
 transaction_key = _transaction.pack
 """Called as `transaction_key(b"T", stream, partition, transaction)`."""
@@ -243,11 +243,11 @@ def unpack_head(value: bytes) -> tuple[int, int, int]:
 
 
 def unpack_snapshot(value: bytes) -> tuple[int, int, int]:
-    """The value of the Z key: the position that a snapshot is of, the one where it begins, its bytes."""
+    """The value of the Z key: the position that a snapshot is of, the one where it ends, its bytes."""
     if len(value) != SNAPSHOT_PLACE.size:
         raise _damaged(value, "the place of a snapshot")
-    at, begun, size_bytes = SNAPSHOT_PLACE.unpack(value)
-    return at, begun, size_bytes
+    at, ended, size_bytes = SNAPSHOT_PLACE.unpack(value)
+    return at, ended, size_bytes
 
 
 def _damaged(data: bytes, what: str) -> Corrupt:

@@ -30,11 +30,24 @@ from ..core.records import (
 from ..errors import Error, NotLeader, Unavailable
 from ..index import Index
 from ..items import Buffer
-from ..ledger.format import RECORD_OVERHEAD_BYTES, sectors_up
-from ..ledger.port import DiskFull, Group, LogFenced, Record, position_of, split_position
+from ..ledger.format import (
+    GROUP_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    SECTOR_BYTES,
+    sectors_up,
+)
+from ..ledger.port import (
+    DiskFull,
+    Group,
+    LogFailed,
+    LogFenced,
+    Record,
+    position_of,
+    split_position,
+)
 from ..ledger.replicated import ReplicatedLog
 from ..limits import TURN_WAITING_BYTES_MAX, TURN_WAITING_MAX
-from ..protocol import Change, KeepAlive, Reply
+from ..protocol import Change, Done, KeepAlive, Reply
 from .shard import _ENCODED, _REPLAY_RECORDS, Shard, _answer_read
 from .wire import wire_error
 
@@ -52,6 +65,28 @@ class Turn:
     reads: list[tuple[Request, Callable[[Request], Any]]]
     touched: dict[int, Session]
     begun_ns: int
+    landing: asyncio.Future[list[int]] | None = None
+
+
+class Written:
+    """Stands where a request stands, for a record that nobody asked for: what it waits for comes when that is confirmed."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.client = self
+
+    def answer(self, result: object) -> None:
+        """It is confirmed."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """It is not, as far as is known."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def flush(self) -> None:
+        """Nobody is far away."""
 
 
 class SharedShard(Shard):
@@ -133,10 +168,22 @@ class SharedShard(Shard):
     def told(self, group: Group) -> None:
         """A group that another has written, and that is confirmed."""
         if self.leading:
-            self._fenced("another node leads")
+            self.fenced("another node leads")
+        self._check_follows(group)
         self.records_since_flush += self._replay_groups([group], self.clock())
         self.index.applier.shown.clear()
         self._wake()
+
+    def _check_follows(self, group: Group) -> None:
+        """Refuse a group if one before it is missing here."""
+        ledger_id, offset = split_position(group[1][0][0] - GROUP_OVERHEAD_BYTES)
+        applied_id, applied_offset = split_position(self.index.applied)
+        expected = applied_offset if ledger_id == applied_id else SECTOR_BYTES
+        if offset != expected or ledger_id < applied_id:
+            raise LogFailed(
+                f"a group at offset {offset} of ledger {ledger_id:x} does not follow on what was applied: "
+                f"offset {applied_offset} of ledger {applied_id:x}"
+            )
 
     def begin_leading(self, epoch: int) -> None:
         """The log is ours. Leases and sessions begin anew, as after a restart: nobody could keep them meanwhile."""
@@ -144,22 +191,29 @@ class SharedShard(Shard):
         self.epoch = epoch
         self.leading = True
 
-    def follow(self, error: Error | None = None) -> None:
-        """Lead no longer. What is under way ends with "not known"; who waits is told who leads now."""
-        if not self.leading:
-            return
+    def retire(self) -> asyncio.Future[list[int]] | None:
+        """Take nothing more. What is under way, if anything is, has been answered when this is done; `follow` then."""
+        self.commit()
         self.leading = False
-        refusal = error or Unavailable(
-            f"shard {self.number} is led by another node now: whether this took effect is not known here"
+        self._let_in()
+        return None if self._turn is None else self._turn.landing
+
+    def follow(self) -> None:
+        """Lead no longer. What is under way ends with "not known"; who waits is told who leads now."""
+        self.leading = False
+        self._end_turn(
+            Unavailable(
+                f"shard {self.number} is led by another node now: whether this took effect is not known here"
+            )
         )
-        self._end_turn(refusal)
         self._let_in()
         self.end_waits(self.leader())
         self._settled.clear()
         self._make_readers()
         self._make_core(self.clock())
 
-    def _fenced(self, text: str) -> None:
+    def fenced(self, text: str) -> None:
+        """The log is another's."""
         log.warning("shard %d leads no more: %s", self.number, text)
         self.follow()
         self.changed()
@@ -227,7 +281,34 @@ class SharedShard(Shard):
         if self._turn is None:
             super().tick()
         else:
-            self._waiting.append((None, super().tick, 0))
+            self._waiting.append((None, self.tick, 0))
+
+    def write(
+        self, record: AnyRecord, batch: Buffer | None = None, *, alone: bool = False
+    ) -> asyncio.Future[None]:
+        """Write a record that nobody asked for, in the next turn; `alone` in its group, if that is said. It is done when
+        that is confirmed; raises what the request of a client would get."""
+        written = Written()
+
+        def add() -> None:
+            if not self.leading:
+                written.fail(wire_error(self.leader()))
+                return
+            if alone and self._pending:
+                self.commit()
+                self._waiting.appendleft((None, add, 0))
+                return
+            self.core.apply(self.clock(), record)
+            self._add(record, batch)
+            self._answers.append((written, Done()))  # type: ignore[arg-type]
+            if alone:
+                self.commit()
+
+        if self._turn is None:
+            add()
+        else:
+            self._waiting.append((None, add, 0))
+        return written.future
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """See `Shard.when_settled`."""
@@ -241,9 +322,7 @@ class SharedShard(Shard):
         """Whether all that was decided is confirmed, and nobody waits for a turn."""
         return self._turn is None and not self._pending and not self._waiting
 
-    def _in_turn(
-        self, request: Request, call: Callable[[], object], size_bytes: int = 0
-    ) -> object:
+    def _in_turn(self, request: Request, call: Callable[[], object], size_bytes: int = 0) -> object:
         """Do this now, or in the next turn, if a group is under way or others wait already."""
         if self._turn is None and not self._waiting:
             self.check_usable()
@@ -267,8 +346,7 @@ class SharedShard(Shard):
             request, call, size_bytes = self._waiting.popleft()
             self._waiting_bytes -= size_bytes
             if request is None:
-                if self.leading:
-                    call()
+                call()
                 continue
             try:
                 self.check_usable()
@@ -304,6 +382,7 @@ class SharedShard(Shard):
             self._tell(self._refuse(turn.answers, error), turn.reads)
             return
         self._turn = turn
+        turn.landing = landing
         landing.add_done_callback(partial(self._landed, turn))
 
     def _tell(
@@ -348,7 +427,7 @@ class SharedShard(Shard):
     def _write_failed(self, error: Exception) -> Unavailable:
         """See `Shard._write_failed`. Fenced: whether it took effect is for the next leader to say."""
         if isinstance(error, LogFenced):
-            self._fenced(error.message)
+            self.fenced(error.message)
             return Unavailable(f"{error.message}. Whether this took effect is not known here.")
         if isinstance(error, DiskFull):
             self.note_full(error.message)
