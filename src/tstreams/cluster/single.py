@@ -26,6 +26,7 @@ from .coordination import (
     check_settings,
     check_shard,
 )
+from .standing import Standing
 from .view import Changes, View, Watch, Watches
 
 FILE = "cluster"
@@ -69,8 +70,7 @@ class SingleCoordination:
         self._kept: _Kept | None = None
         self._view = View(0)
         self._watches = Watches()
-        self._callbacks: list[SessionCallback] = []
-        self._session = SessionState.NEW
+        self._standing = Standing(self._watches)
         self._directing = False
 
     @property
@@ -86,7 +86,7 @@ class SingleCoordination:
     @property
     def session(self) -> SessionState:
         """NEW, CONNECTED or CLOSED: nothing can be lost here."""
-        return self._session
+        return self._standing.state
 
     @property
     def directing(self) -> bool:
@@ -95,7 +95,7 @@ class SingleCoordination:
 
     def alive(self) -> bool:
         """Whether it is started and not closed."""
-        return self._session is SessionState.CONNECTED
+        return self._standing.state is SessionState.CONNECTED
 
     def leads(self, shard: int) -> int | None:
         """The epoch in which this node leads a shard; None if it does not."""
@@ -104,7 +104,7 @@ class SingleCoordination:
 
     def on_session(self, callback: SessionCallback) -> None:
         """Be called with every new state."""
-        self._callbacks.append(callback)
+        self._standing.tell(callback)
 
     def watch(self) -> Watch:
         """Be told of changes from now on."""
@@ -113,7 +113,7 @@ class SingleCoordination:
     async def start(self) -> None:
         """Lock the folder and read the cluster. `InvalidState` if another process has it, `NotFound` if there is
         no cluster."""
-        if self._session is not SessionState.NEW:
+        if self._standing.state is not SessionState.NEW:
             raise InvalidState("this coordination was started before")
         lock = None if self._locked else DirectoryLock(self._folder)
         try:
@@ -128,7 +128,7 @@ class SingleCoordination:
         view.cluster_version = kept.version
         view.nodes[self._node.id] = self._node
         view.placement = Placement(0, ((self._node.id,),) * kept.cluster.shards)
-        self._become(SessionState.CONNECTED)
+        self._standing.become(SessionState.CONNECTED)
         self._watches.tell(Changes(nodes=True, placement=True, cluster=True))
 
     async def reconfigure(self, cluster: Cluster, *, version: int) -> int:
@@ -208,19 +208,19 @@ class SingleCoordination:
 
     async def close(self) -> None:
         """Give the folder back."""
-        if self._session is SessionState.CLOSED:
+        if self._standing.state is SessionState.CLOSED:
             return
         self._directing = False
         self._view.leaders.clear()
-        self._become(SessionState.CLOSED)
+        self._standing.become(SessionState.CLOSED)
         self._watches.end()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def _open(self) -> _Kept:
-        if self._kept is None or self._session is SessionState.CLOSED:
-            raise InvalidState(f"this coordination is {self._session.value}")
+        if self._kept is None or self._standing.state is SessionState.CLOSED:
+            raise InvalidState(f"this coordination is {self._standing.state.value}")
         return self._kept
 
     def _direct(self, directing: bool) -> None:
@@ -229,12 +229,6 @@ class SingleCoordination:
         self._directing = directing
         self._view.director = self._node.id if directing else None
         self._watches.tell(Changes(director=True))
-
-    def _become(self, state: SessionState) -> None:
-        self._session = state
-        for callback in self._callbacks:
-            callback(state)
-        self._watches.tell(Changes(session=True))
 
 
 def _read(folder: Path) -> _Kept:

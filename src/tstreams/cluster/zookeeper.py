@@ -18,7 +18,6 @@ from ..errors import Error, Fenced, InvalidState, NotFound, Unavailable
 from ..limits import COORDINATION_DEADLINE_S
 from . import zookeeper_entries as entries
 from .coordination import (
-    NEXT_SESSION_STATES,
     Cluster,
     Node,
     Placement,
@@ -28,9 +27,12 @@ from .coordination import (
     check_settings,
     check_shard,
 )
+from .standing import Standing
 from .view import Changes, View, Watch, Watches
+from .zookeeper_entries import create_cluster
 from .zookeeper_layout import (
     Layout,
+    ZooKeeperSettings,
     pack,
     pack_node,
     pack_placement,
@@ -42,36 +44,9 @@ from .zookeeper_session import Session, SessionLost
 
 log = logging.getLogger("tstreams.cluster")
 
-_CREATING_S = 60.0
+__all__ = ["ZooKeeperCoordination", "ZooKeeperSettings", "create_cluster"]
+
 _PAUSE_S = 0.05
-
-
-class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a cluster."""
-
-    hosts: str = "127.0.0.1:2181"
-    """Servers of ZooKeeper, `host:port` with commas between them; a path behind them is where it all begins."""
-    cluster: str = "main"
-    session_timeout_s: float = 4.0
-    """After so long without a word from a node others may lead what it led. ZooKeeper allows 2 to 20 of its ticks."""
-
-
-async def create_cluster(settings: ZooKeeperSettings, cluster: Cluster) -> None:
-    """Make a cluster. `AlreadyExists` if there is one of this name, `Timeout` if ZooKeeper cannot be reached."""
-    servers, root = split_hosts(settings.hosts)
-    session = Session(
-        servers,
-        settings.session_timeout_s,
-        on_connection=lambda _: None,
-        on_lost=lambda _: None,
-        on_change=lambda _: None,
-    )
-    deadline_s = asyncio.get_running_loop().time() + _CREATING_S
-    await session.open(asyncio.get_running_loop().time() + COORDINATION_DEADLINE_S)
-    try:
-        await entries.create_cluster(session, Layout(root, cluster.name), cluster, deadline_s)
-    finally:
-        await session.close()
 
 
 class ZooKeeperCoordination:
@@ -93,14 +68,13 @@ class ZooKeeperCoordination:
         self._cluster: Cluster | None = None
         self._view = View(0)
         self._watches = Watches()
-        self._callbacks: list[SessionCallback] = []
-        self._state = SessionState.NEW
+        self._standing = Standing(self._watches)
         self._failure: Error | None = None
         self._session: Session | None = None
         self._reader: Reader | None = None
         self._led: dict[int, int] = {}
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._standing = False
+        self._candidate = False
         self._directing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -109,7 +83,7 @@ class ZooKeeperCoordination:
         """The cluster."""
         if self._cluster is None:
             raise InvalidState("this coordination is not started")
-        return self._reader.cluster if self._reader is not None else self._cluster
+        return self._cluster
 
     @property
     def view(self) -> View:
@@ -119,7 +93,7 @@ class ZooKeeperCoordination:
     @property
     def session(self) -> SessionState:
         """How this node stands with ZooKeeper."""
-        return self._state
+        return self._standing.state
 
     @property
     def directing(self) -> bool:
@@ -136,7 +110,7 @@ class ZooKeeperCoordination:
 
     def on_session(self, callback: SessionCallback) -> None:
         """Be called with every new state of the session, at once."""
-        self._callbacks.append(callback)
+        self._standing.tell(callback)
 
     def watch(self) -> Watch:
         """Be told of changes from now on."""
@@ -144,7 +118,7 @@ class ZooKeeperCoordination:
 
     async def start(self) -> None:
         """Connect, register and read everything. If it fails, it is closed."""
-        if self._state is not SessionState.NEW or self._session is not None:
+        if self._standing.state is not SessionState.NEW or self._session is not None:
             raise InvalidState("this coordination was started before")
         try:
             session = await self._connect()
@@ -229,14 +203,14 @@ class ZooKeeperCoordination:
     async def stand(self) -> None:
         """Be ready to direct."""
         session, node = self._ready(), self._myself()
-        self._standing = True
+        self._candidate = True
         await entries.claim_director(session, self._layout, node.id, _deadline())
         self._stale(self._layout.director)
 
     async def withdraw(self) -> None:
         """Direct no longer."""
         session = self._ready()
-        self._standing = False
+        self._candidate = False
         self._directing = False
         await entries.drop_director(session, self._layout, _deadline())
 
@@ -259,7 +233,7 @@ class ZooKeeperCoordination:
 
     async def close(self) -> None:
         """Leave. Entries are gone at once if there is a connection, else when ZooKeeper ends the session."""
-        if self._state is not SessionState.CLOSED:
+        if self._standing.state is not SessionState.CLOSED:
             self._shut()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -291,9 +265,11 @@ class ZooKeeperCoordination:
             await entries.claim_node(session, self._layout, self._node, _deadline())
             reader.mark(self._layout.node(self._node.id))
         await self._read(session, reader, registered=True)
-        self._become(SessionState.CONNECTED)
+        if session.lost:
+            raise SessionLost("the session with ZooKeeper was lost at once")
+        self._standing.become(SessionState.CONNECTED)
         if not session.is_connected:
-            self._become(SessionState.SUSPENDED)
+            self._standing.become(SessionState.SUSPENDED)
 
     async def _keep(self) -> None:
         """Read what has changed, for ever; make a new session when the old one is lost."""
@@ -321,6 +297,7 @@ class ZooKeeperCoordination:
         """Bring the view up to date, and act on what it shows of ourselves."""
         led = dict(self._led)
         found = await reader.read()
+        self._cluster = reader.cluster
         self._check_leaders(session, found, led)
         self._check_director(session, found)
         if registered and self._node is not None:
@@ -346,13 +323,13 @@ class ZooKeeperCoordination:
     def _check_director(self, session: Session, found: Round) -> None:
         if found.own_director is None:
             return
-        directing = found.own_director and self._standing
+        directing = found.own_director and self._candidate
         if directing != self._directing:
             self._directing = directing
             found.add(Changes(director=True))
-        if found.own_director and not self._standing:
+        if found.own_director and not self._candidate:
             self._spawn(entries.drop_director(session, self._layout, _deadline()))
-        elif self._view.director is None and self._standing and self._node is not None:
+        elif self._view.director is None and self._candidate and self._node is not None:
             self._spawn(entries.claim_director(session, self._layout, self._node.id, _deadline()))
 
     def _check_node(self, session: Session, found: Round, node: Node) -> None:
@@ -374,17 +351,17 @@ class ZooKeeperCoordination:
     def _connection(self, up: bool) -> None:
         if up and self._reader is not None:
             self._reader.mark_all()
-        if up and self._state is SessionState.SUSPENDED:
-            self._become(SessionState.CONNECTED)
-        elif not up and self._state is SessionState.CONNECTED:
-            self._become(SessionState.SUSPENDED)
+        if up and self._standing.state is SessionState.SUSPENDED:
+            self._standing.become(SessionState.CONNECTED)
+        elif not up and self._standing.state is SessionState.CONNECTED:
+            self._standing.become(SessionState.SUSPENDED)
 
     def _lost(self, reason: str) -> None:
         log.warning("the session with ZooKeeper is lost: %s", reason)
         self._led.clear()
         self._directing = False
-        if self._state in (SessionState.CONNECTED, SessionState.SUSPENDED):
-            self._become(SessionState.LOST)
+        if self._standing.state in (SessionState.CONNECTED, SessionState.SUSPENDED):
+            self._standing.become(SessionState.LOST)
         if self._reader is not None:
             self._reader.mark_all()
 
@@ -402,26 +379,16 @@ class ZooKeeperCoordination:
     def _shut(self) -> None:
         self._led.clear()
         self._directing = False
-        self._standing = False
-        self._become(SessionState.CLOSED)
+        self._candidate = False
+        self._standing.become(SessionState.CLOSED)
         self._watches.end()
-
-    def _become(self, state: SessionState) -> None:
-        assert state in NEXT_SESSION_STATES[self._state], (self._state, state)
-        self._state = state
-        for callback in self._callbacks:
-            try:
-                callback(state)
-            except Exception:  # the others must hear of it nevertheless
-                log.exception("a callback failed that was told that the session is %s", state.value)
-        self._watches.tell(Changes(session=True))
 
     def _ready(self) -> Session:
         if self._failure is not None:
             raise type(self._failure)(self._failure.message)
-        if self._state in (SessionState.NEW, SessionState.CLOSED):
-            raise InvalidState(f"this coordination is {self._state.value}")
-        if self._session is None or self._session.lost or self._state is SessionState.LOST:
+        if self._standing.state in (SessionState.NEW, SessionState.CLOSED):
+            raise InvalidState(f"this coordination is {self._standing.state.value}")
+        if self._session is None or self._session.lost or self._standing.state is SessionState.LOST:
             raise SessionLost("the session with ZooKeeper is lost; a new one is sought")
         return self._session
 
@@ -443,7 +410,7 @@ class ZooKeeperCoordination:
             if self._reader is not None:
                 self._reader.mark_all()
         except Error as error:
-            if self._state is not SessionState.CLOSED:
+            if self._standing.state is not SessionState.CLOSED:
                 self._fail(error)
 
 

@@ -6,6 +6,7 @@ an entry of our own session is our own doing. An attempt that takes effect late 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -13,17 +14,22 @@ from kazoo import exceptions as zk
 from kazoo.client import KazooClient, TransactionRequest
 
 from ..errors import AlreadyExists, Corrupt
+from ..limits import COORDINATION_DEADLINE_S
 from .coordination import Cluster, Leader, Node, Outdated
 from .zookeeper_layout import (
     Layout,
+    ZooKeeperSettings,
     pack,
     pack_node,
     pack_placement,
+    split_hosts,
     unpack_cluster,
     unpack_epoch,
     unpack_leader,
 )
 from .zookeeper_session import Interrupted, Session, together
+
+_CREATING_S = 60.0
 
 
 async def claim_leader(
@@ -135,10 +141,26 @@ async def replace(session: Session, path: str, data: bytes, version: int, deadli
             return int(stat.version)
 
 
-async def create_cluster(
-    session: Session, layout: Layout, cluster: Cluster, deadline_s: float
-) -> None:
-    """Make a cluster. `AlreadyExists` if there is one of this name.
+async def create_cluster(settings: ZooKeeperSettings, cluster: Cluster) -> None:
+    """Make a cluster. `AlreadyExists` if there is one of this name, `Timeout` if ZooKeeper cannot be reached."""
+    servers, root = split_hosts(settings.hosts)
+    session = Session(
+        servers,
+        settings.session_timeout_s,
+        on_connection=lambda _: None,
+        on_lost=lambda _: None,
+        on_change=lambda _: None,
+    )
+    now_s = asyncio.get_running_loop().time()
+    await session.open(now_s + COORDINATION_DEADLINE_S)
+    try:
+        await _create(session, Layout(root, cluster.name), cluster, now_s + _CREATING_S)
+    finally:
+        await session.close()
+
+
+async def _create(session: Session, layout: Layout, cluster: Cluster, deadline_s: float) -> None:
+    """Make a cluster, or go on with it.
 
     Its own entry comes last: until then it is not there, and whoever tries again goes on from what there is. Epochs
     that are there already, of a cluster that was removed by hand, stay: they only rise.

@@ -24,6 +24,16 @@ from .coordination import Cluster, Leader, Node, Placement
 T = TypeVar("T")
 
 
+class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach a cluster."""
+
+    hosts: str = "127.0.0.1:2181"
+    """Servers of ZooKeeper, `host:port` with commas between them; a path behind them is where it all begins."""
+    cluster: str = "main"
+    session_timeout_s: float = 4.0
+    """After so long without a word from a node others may lead what it led. ZooKeeper allows 2 to 20 of its ticks."""
+
+
 class Layout:
     """The paths of one cluster. `root` is where in ZooKeeper it all begins: empty, or a path."""
 

@@ -8,8 +8,9 @@ connection was lost no watch is left, and everything is stale.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 from kazoo import exceptions as zk
@@ -25,7 +26,11 @@ from .zookeeper_layout import (
     unpack_node,
     unpack_placement,
 )
-from .zookeeper_session import Session, together
+from .zookeeper_session import Found, Session, together
+
+log = logging.getLogger("tstreams.cluster")
+
+T = TypeVar("T")
 
 
 class Round(msgspec.Struct):
@@ -72,8 +77,8 @@ class Reader:
         await self._stirred.wait()
 
     async def read(self) -> Round:
-        """Read what is stale. If it raises, it stays stale. `Corrupt` if an entry makes no sense, or if this is
-        not the cluster any more that it was."""
+        """Read what is stale. If it raises, it stays stale. `Corrupt` if this is not the cluster any more
+        that it was."""
         self._stirred.clear()
         stale, self._stale = self._stale, set()
         everything, self._all = self._all, False
@@ -121,7 +126,7 @@ class Reader:
 
     async def _read_leader(self, shard: int, found: Round, deadline_s: float) -> None:
         entry = await self._session.read(self._layout.leader(shard), deadline_s, watch=True)
-        leader = unpack_leader(entry[0]) if entry is not None else None
+        leader = _readable(unpack_leader, entry)
         found.own_leaders[shard] = entry is not None and entry[1].ephemeralOwner == self._session.id
         if self._view.led_by(shard, leader):
             found.add(Changes(leaders=frozenset((shard,))))
@@ -129,7 +134,7 @@ class Reader:
     async def _read_node(self, name: str, found: Round, deadline_s: float) -> None:
         entry = await self._session.read(self._layout.node(name), deadline_s, watch=True)
         found.owners[name] = entry[1].ephemeralOwner if entry is not None else 0
-        node = unpack_node(entry[0]) if entry is not None else None
+        node = _readable(unpack_node, entry)
         if self._view.nodes.get(name) == node:
             return
         if node is None:
@@ -142,8 +147,9 @@ class Reader:
         entry = await self._session.read(self._layout.placement, deadline_s, watch=True)
         if entry is None:
             raise self._other_cluster()
-        placement = unpack_placement(entry[0], entry[1].version, self.cluster.shards)
-        if placement.version > self._view.placement.version:
+        version, shards = entry[1].version, self.cluster.shards
+        placement = _readable(lambda data: unpack_placement(data, version, shards), entry)
+        if placement is not None and version > self._view.placement.version:
             self._view.placement = placement
             found.add(Changes(placement=True))
 
@@ -170,3 +176,14 @@ class Reader:
             f"ZooKeeper does not have the cluster {self.cluster.name} with the id {self.cluster.id} any more: was "
             f"its data lost, or are these other servers? Look at {self._layout.base} before anything is started again"
         )
+
+
+def _readable(unpack: Callable[[bytes], T], entry: Found | None) -> T | None:
+    """What an entry holds; None if there is none, or none that makes sense: one bad entry must not end all nodes."""
+    if entry is None:
+        return None
+    try:
+        return unpack(entry[0])
+    except Corrupt as error:
+        log.error("%s", error)
+        return None

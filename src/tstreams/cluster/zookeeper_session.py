@@ -105,11 +105,12 @@ class Session:
         """Connect. `Timeout` if that took too long; the session is over then."""
         self._client.start_async()
         try:
-            await self.connected(deadline_s)
+            await self.sure(
+                lambda c: c.exists_async("/"), deadline_s
+            )  # heard of for the first time
         except BaseException:
             self.end()
             raise
-        self._heard = time.monotonic()
         self._check_later(self._timeout_s)
         threading.Thread(target=self._beat, name="tstreams-zookeeper-beat", daemon=True).start()
 

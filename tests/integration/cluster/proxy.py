@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 
 class Proxy:
@@ -72,42 +71,37 @@ class Proxy:
         far_reader: asyncio.StreamReader,
         far_writer: asyncio.StreamWriter,
     ) -> None:
-        cut = asyncio.Event()
+        cut = False
 
         async def requests() -> None:
+            nonlocal cut
             while data := await reader.read(65536):
                 if self._silent.is_set():
                     continue
-                if self._word is not None and self._word in data:
-                    self._word = None
-                    cut.set()
-                    if not self._forward:
-                        break
+                cut = self._word is not None and self._word in data
+                if not cut or self._forward:
                     far_writer.write(data)
                     await far_writer.drain()
-                    await far_reader.read(65536)  # it was done, and nobody will hear of it
-                    break
-                far_writer.write(data)
-                await far_writer.drain()
+                if cut:
+                    self._word = None
+                    return
 
         async def answers() -> None:
             while data := await far_reader.read(65536):
+                if cut:  # it was done, and nobody will hear of it
+                    return
                 if not self._silent.is_set():
                     writer.write(data)
                     await writer.drain()
 
         answering = asyncio.ensure_future(answers())
-        asking = asyncio.ensure_future(requests())
-        cutting = asyncio.ensure_future(cut.wait())
+        both = [asyncio.ensure_future(requests()), answering]
         try:
-            await asyncio.wait({answering, asking, cutting}, return_when=asyncio.FIRST_COMPLETED)
-            if cut.is_set():
-                self.cuts += 1
-                answering.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await answering
-                await asking
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if cut and self._forward:
+                await answering
         finally:
-            for task in (answering, asking, cutting):
+            self.cuts += cut
+            for task in both:
                 task.cancel()
-            await asyncio.gather(answering, asking, cutting, return_exceptions=True)
+            await asyncio.gather(*both, return_exceptions=True)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import anyio
+import msgspec
 import pytest
 
 from tests.integration.tstreams.aio.watchdog import Watchdog
 from tstreams.cluster import Leader, Node, SessionState
+from tstreams.cluster.coordination import new_cluster
 from tstreams.cluster.engines.zookeeper import ZooKeeperServer
-from tstreams.cluster.zookeeper import create_cluster
+from tstreams.cluster.zookeeper import ZooKeeperCoordination, create_cluster
 from tstreams.errors import Corrupt, Timeout, Unavailable
 
 from .conftest import eventually
 from .contenders import Contender
-from .opening import ZooKeeperOpener, new_cluster, states_of
+from .opening import ZooKeeperOpener, states_of
 from .proxy import Proxy
 from .witness import Witness
 
@@ -23,6 +26,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("zookeeper")]
 
 N1, N2 = Node(id="n1"), Node(id="n2")
 SHORT_S = 2.0
+
+
+def sees(one: ZooKeeperCoordination, leader: Leader) -> bool:
+    return one.view.leaders.get(0) == leader
 
 
 @pytest.mark.parametrize("reached", [True, False], ids=["answer lost", "request lost"])
@@ -162,7 +169,8 @@ async def test_the_server_is_killed_and_comes_back(
         assert one.leads(0) == turn
         await one.release(0)
         assert await one.lead(0) == turn + 1
-        await eventually(lambda turn=turn: two.view.leaders[0] == Leader("n1", turn + 1))
+        leader = Leader("n1", turn + 1)
+        await eventually(partial(sees, two, leader))
     assert SessionState.LOST not in states
     await eventually(lambda: one.directing)
 
@@ -170,9 +178,12 @@ async def test_the_server_is_killed_and_comes_back(
 async def test_the_server_is_away_for_longer_than_a_session(
     nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer, witness: Witness
 ) -> None:
-    await nodes.create()
+    made = await nodes.create()
     witness.begin()
     one = await nodes.open(N1, SHORT_S)
+    changed = msgspec.structs.replace(made, replicas=5)
+    await one.reconfigure(changed, version=one.view.cluster_version)
+    await eventually(lambda: one.cluster == changed)
     states = states_of(one)
     assert await one.lead(0) == 1
     await one.stand()
@@ -196,7 +207,8 @@ async def test_the_server_is_away_for_longer_than_a_session(
     epoch = await one.lead(0)
     assert epoch is not None
     assert epoch > 1
-    await eventually(lambda: one.directing)  # it stands still
+    await eventually(lambda: one.directing)  # it still stands for it
+    assert one.cluster == changed
 
 
 async def test_calls_that_wait_for_a_server_do_not_block_the_loop(
@@ -278,7 +290,7 @@ async def test_zookeeper_has_lost_its_data(
     nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer
 ) -> None:
     await nodes.create()
-    one = await nodes.open(N1)
+    one = await nodes.open(N1, SHORT_S)
     states = states_of(one)
     await one.lead(0)
     zookeeper.kill()

@@ -11,7 +11,7 @@ from tests.integration.tstreams.aio.watchdog import Watchdog
 from tstreams.cluster import Leader, Node, Outdated, SessionState
 from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings
-from tstreams.errors import BadRequest, Fenced, InvalidState, Timeout, TooLarge
+from tstreams.errors import BadRequest, Corrupt, Fenced, InvalidState, Timeout, TooLarge
 
 from .conftest import eventually
 from .contenders import Contender
@@ -138,12 +138,33 @@ async def test_an_entry_that_was_removed_by_hand_comes_back(nodes: ZooKeeperOpen
     assert await one.lead(0) == 1
     witness = Witness(nodes.settings.hosts, nodes.settings.cluster)
     base = f"/tstreams/{nodes.settings.cluster}"
-    witness._client.delete(f"{base}/nodes/n1")
-    witness._client.delete(f"{base}/shards/0/leader")
+    witness.client.delete(f"{base}/nodes/n1")
+    witness.client.delete(f"{base}/shards/0/leader")
     witness.close()
     await eventually(lambda: one.leads(0) is None)
     assert await two.lead(0) == 2
     await eventually(lambda: two.view.nodes.keys() == {"n1", "n2"})
+
+
+async def test_a_bad_entry_does_not_end_the_others(
+    nodes: ZooKeeperOpener, caplog: pytest.LogCaptureFixture
+) -> None:
+    await nodes.create()
+    one = await nodes.open(N1)
+    hand = Witness(nodes.settings.hosts, nodes.settings.cluster)
+    base = f"/tstreams/{nodes.settings.cluster}"
+    for path in ("nodes/bad", "shards/3/leader"):
+        await asyncio.to_thread(hand.client.create, f"{base}/{path}", b"{")
+    await asyncio.to_thread(hand.client.set, f"{base}/placement", b"[]")
+    two = await nodes.open(N2)
+    assert two.view.nodes.keys() == {"n1", "n2"}
+    assert two.view.leaders == {}
+    assert "entry for a node cannot be read" in caplog.text
+    assert await one.lead(0) == 1
+    await eventually(lambda: two.view.leaders == {0: Leader("n1", 1)})
+    with pytest.raises(Corrupt):
+        await one.lead(3)
+    await asyncio.to_thread(hand.close)
 
 
 async def test_clusters_of_one_name_in_different_places(zookeeper: ZooKeeperServer) -> None:

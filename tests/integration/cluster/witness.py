@@ -20,18 +20,18 @@ class Witness:
         self._problems: list[str] = []
         self._lock = threading.Lock()
         self._base = f"/tstreams/{cluster}/shards/{shard}"
-        self._client = KazooClient(
+        self.client = KazooClient(
             hosts,
             timeout=30.0,
             connection_retry=KazooRetry(max_tries=-1, max_delay=0.5),
             logger=logging.getLogger("tests.witness"),
         )
-        self._client.start(timeout=60)
+        self.client.start(timeout=60)
 
     def begin(self) -> None:
         """From now on, once the cluster is there."""
-        self._client.DataWatch(f"{self._base}/epoch", self._epoch)
-        self._client.DataWatch(f"{self._base}/leader", self._leader)
+        self.client.DataWatch(f"{self._base}/epoch", self._epoch)
+        self.client.DataWatch(f"{self._base}/leader", self._leader)
 
     def led(self, epoch: int, node: str) -> None:
         """A node says that it leads in an epoch."""
@@ -45,8 +45,8 @@ class Witness:
         assert self.epochs == sorted(self.epochs)
 
     def close(self) -> None:
-        self._client.stop()
-        self._client.close()
+        self.client.stop()
+        self.client.close()
 
     def _epoch(self, data: bytes | None, stat: ZnodeStat | None) -> None:
         if data is None:

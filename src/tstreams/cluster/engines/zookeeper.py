@@ -232,7 +232,8 @@ class ZooKeeperServer:
         return config
 
     def _last_words(self) -> str:
-        said = self.log.read_text(errors="replace").strip().splitlines()
+        lines = (line.strip() for line in self.log.read_text(errors="replace").splitlines())
+        said = [line for line in lines if line and not line.startswith("at ")]
         return "; ".join(said[-3:]) or "it said nothing"
 
 
@@ -256,7 +257,6 @@ class ZooKeeperEnsemble:
         """Start all of them, and wait until all serve. If one does not, none is left."""
         try:
             for server in self.servers:
-                server.folder.mkdir(parents=True, exist_ok=True)
                 server.launch()
             for server in self.servers:
                 server.wait()
