@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from tstreams.cluster.engines.nats import find_nats
+
 from .kafka import find_kafka, kafka_server
-from .machine import find_nats, find_redis
+from .machine import find_redis
 from .pipeline_postgres import serve_postgres
 from .postgres import find_postgres
 from .rabbitmq import find_rabbitmq, rabbitmq_server

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tstreams.cluster.engines.nats import find_nats
+
 from .durable_clients import WRITERS
 from .durable_plan import (
     APPEND,
@@ -21,7 +23,6 @@ from .interface import Report, Table
 from .kafka import VERSION as KAFKA
 from .machine import (
     filesystem_of,
-    find_nats,
     find_redis,
     machine_facts,
     nats_version,

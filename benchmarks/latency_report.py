@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tstreams.cluster.engines.nats import find_nats
+
 from .interface import Report, Table
 from .kafka import VERSION as KAFKA
 from .latency_plan import ITEM_BYTES, RATIOS, Measured, Phase, Plan, Subject
 from .machine import (
     filesystem_of,
-    find_nats,
     find_redis,
     machine_facts,
     nats_version,

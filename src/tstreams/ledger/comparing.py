@@ -16,6 +16,8 @@ from .port import LogBehind, Position, split_position
 _PAUSE_S = 0.01
 _STALE_S = 30.0
 """How long one that answers may lack what was confirmed elsewhere."""
+_TRIES = 20
+"""How often a ledger is asked for before it is believed to be gone: each time somebody else may answer."""
 
 
 async def compare(engine: Engine, mirror: Mirror, applied: Position) -> Place:
@@ -29,7 +31,7 @@ async def compare(engine: Engine, mirror: Mirror, applied: Position) -> Place:
     mirror.keep_only(ids)
     place = await _compare_last(engine, mirror, applied)
     last = mirror.ledgers.last
-    for ledger_id, next_id in pairwise(ids):
+    for ledger_id, next_id in reversed(list(pairwise(ids))):
         if last is not None and ledger_id < last.id:
             await _compare_closed(engine, mirror, ledger_id, next_id, applied)
     place = await _read_to_end(engine, mirror, place)
@@ -107,8 +109,10 @@ async def _compare_closed(
         tail = await engine.last(ledger_id)
         size = SECTOR_BYTES if tail is None else tail.end
     check = ledger_id >= split_position(applied)[0]
-    if not mirror.fit(ledger_id, size, check=check):
-        await refetch(engine, mirror, ledger_id)
+    if not mirror.fit(ledger_id, size, check=check) and not await refetch(
+        engine, mirror, ledger_id
+    ):
+        mirror.remove([ledger_id])  # it is being deleted
 
 
 async def _read_to_end(engine: Engine, mirror: Mirror, place: Place) -> Place:
@@ -128,12 +132,14 @@ async def _read_to_end(engine: Engine, mirror: Mirror, place: Place) -> Place:
     return place
 
 
-async def refetch(engine: Engine, mirror: Mirror, ledger_id: int) -> None:
-    """Write all of a ledger again, as the engine has it. It is removed if the engine does not have it."""
-    first = await engine.find(ledger_id, 0)
-    if first is None:
-        mirror.remove([ledger_id])
-        return
+async def refetch(engine: Engine, mirror: Mirror, ledger_id: int) -> bool:
+    """Write all of a ledger again, as the engine has it; False if the engine does not have it from its beginning on."""
+    tries = 0
+    while (first := await engine.find(ledger_id, 0)) is None:
+        tries += 1
+        if tries == _TRIES:
+            return False
+        await asyncio.sleep(_PAUSE_S)  # who answered may not have it yet
     ledger = mirror.ledgers.find(ledger_id)
     size = None if ledger is None else ledger.size
     mirror.put(first)
@@ -142,7 +148,7 @@ async def refetch(engine: Engine, mirror: Mirror, ledger_id: int) -> None:
         entries = await engine.read(place)
         for entry in entries:
             if entry.ledger_id != ledger_id or (size is not None and entry.end > size):
-                return
+                return True
             if entry.offset != end:
                 raise Corrupt(
                     f"the engine has no entry at offset {end} of ledger {ledger_id:x}, but one at {entry.offset}"
@@ -151,5 +157,6 @@ async def refetch(engine: Engine, mirror: Mirror, ledger_id: int) -> None:
             place, end = entry.place, entry.end
         if not entries:
             if place >= await engine.end():
-                return
+                return True
             await asyncio.sleep(_PAUSE_S)
+    return True

@@ -234,22 +234,33 @@ class Ledgers:
 
     def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
         """All groups from this position on, up to those that begin at `stop`."""
+        for ledger, at in self.ledgers_from(start):
+            if position_of(ledger.id, at) >= stop:
+                return
+            yield from self.scan_ledger(ledger, at, stop)
+
+    def ledgers_from(self, start: Position) -> list[tuple[Ledger, int]]:
+        """The ledgers that a scan from this position on goes through, and where it begins in each."""
         first_id, offset = split_position(start)
-        for ledger in list(self.list):
-            ledger_id = ledger.head.ledger_id
-            if ledger_id < first_id:
-                continue
-            at = max(offset, SECTOR_BYTES) if ledger_id == first_id else SECTOR_BYTES
-            while at < ledger.size and position_of(ledger_id, at) < stop:
-                file = self.file(ledger)
-                found = group_at(ledger_id, at, file.read(at, GROUP_OVERHEAD_BYTES))
-                if found is None:
-                    raise Corrupt(f"ledger {ledger_id:x}: the group at offset {at} is damaged")
-                body, count = found
-                data = memoryview(file.read(at + GROUP_OVERHEAD_BYTES, body))
-                records = [
-                    (position_of(ledger_id, where), record)
-                    for where, record in decode_group(ledger_id, at, data, count)
-                ]
-                at = sectors_up(at + GROUP_OVERHEAD_BYTES + body)
-                yield position_of(ledger_id, at), records
+        first = bisect_left(self.list, first_id, key=lambda ledger: ledger.head.ledger_id)
+        return [
+            (it, max(offset, SECTOR_BYTES) if it.head.ledger_id == first_id else SECTOR_BYTES)
+            for it in self.list[first:]
+        ]
+
+    def scan_ledger(self, ledger: Ledger, at: int, stop: Position = NO_END) -> Iterator[Group]:
+        """The groups of one ledger from an offset on, up to those that begin at `stop`."""
+        ledger_id = ledger.head.ledger_id
+        while at < ledger.size and position_of(ledger_id, at) < stop:
+            file = self.file(ledger)
+            found = group_at(ledger_id, at, file.read(at, GROUP_OVERHEAD_BYTES))
+            if found is None:
+                raise Corrupt(f"ledger {ledger_id:x}: the group at offset {at} is damaged")
+            body, count = found
+            data = memoryview(file.read(at + GROUP_OVERHEAD_BYTES, body))
+            records = [
+                (position_of(ledger_id, where), record)
+                for where, record in decode_group(ledger_id, at, data, count)
+            ]
+            at = sectors_up(at + GROUP_OVERHEAD_BYTES + body)
+            yield position_of(ledger_id, at), records

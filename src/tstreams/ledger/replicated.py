@@ -5,23 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
 from typing import Any
 
 from ..errors import Corrupt, InvalidState, Unavailable
 from .comparing import check_chain, compare, read_until, refetch
-from .engine import (
-    Draft,
-    EndMoved,
-    Engine,
-    EngineFull,
-    EngineUnavailable,
-    Entry,
-    Place,
-)
+from .engine import Engine, EngineUnavailable, Entry, Place
 from .files import Folder
 from .format import SECTOR_BYTES, Head, encode_group
 from .ledgers import name_of
@@ -30,7 +20,6 @@ from .mirror import Mirror
 from .port import (
     NO_END,
     START,
-    DiskFull,
     Group,
     LedgerDamaged,
     LedgerInfo,
@@ -42,14 +31,12 @@ from .port import (
     position_of,
     split_position,
 )
+from .tail import Tail, fenced_by
 
 log = logging.getLogger("tstreams.ledger")
 
 LOOK_EVERY_S = 1.0
 """How often a follower looks for something new if nobody tells it. Engines tell, but may forget to."""
-
-PAUSE_S_MIN, PAUSE_S_MAX = 0.01, 0.5
-"""Between two attempts, while the engine does not answer: engines elect a new leader in a second or so."""
 
 Told = Callable[[Group], None]
 """Is called with each group that others wrote, when it is in the mirror."""
@@ -60,8 +47,8 @@ class ReplicatedLog:
 
     States: following (from the start) -> `take_over` -> writing -> following, when another has taken over; `failed`
     (the mirror cannot be written, or the sequence has a hole): nothing goes on until it is opened again.
-    Invariants: the mirror holds exactly the entries up to `_place`, of the ledgers that are still there;
-    `_lock` is held by whoever moves `_place`; a writer has one group under way at most.
+    Invariants: the mirror holds exactly the entries up to `_tail.place`, of the ledgers that are still there;
+    `_lock` is held by whoever moves `_tail.place`; a writer has one group under way at most.
     """
 
     def __init__(
@@ -76,7 +63,7 @@ class ReplicatedLog:
     ) -> None:
         self._engine = engine
         self._mirror = mirror
-        self._place = place
+        self._tail = Tail(engine, place)
         self._told = told
         self._ledger_bytes = ledger_bytes
         self._ledger_age_ms = ledger_age_ms
@@ -84,7 +71,6 @@ class ReplicatedLog:
         self._writes = False
         self._fenced: str | None = None
         self._failed: str | None = None
-        self._marks = (f"{secrets.token_hex(8)}-{n}" for n in count(1))
         self._under_way: asyncio.Task[list[Position]] | None = None
         self._mending: dict[int, asyncio.Task[None]] = {}
         self.synced_ns = 0
@@ -123,15 +109,16 @@ class ReplicatedLog:
         )
 
     async def close(self) -> None:
-        """End what is under way (nothing is known of it then), and close the files. The engine stays open."""
+        """End what is under way (nothing is known of it then), and close the files. The engine stays open. End `follow`
+        and `take_over` before."""
         self._writes = False
+        self._failed = self._failed or "the log was closed"
         tasks: list[asyncio.Task[Any]] = [*self._mending.values()]
         if self._under_way is not None:
             tasks.append(self._under_way)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._failed = self._failed or "the log was closed"
         self._mirror.close()
 
     # Following.
@@ -143,9 +130,8 @@ class ReplicatedLog:
             while True:
                 changed.clear()
                 try:
-                    async with self._lock:
-                        while not self._writes and await self._read_on():
-                            pass
+                    while not self._writes and await self._read_some():
+                        pass
                 except EngineUnavailable as error:
                     log.warning("the log cannot be followed at the moment: %s", error)
                 with contextlib.suppress(TimeoutError):
@@ -159,21 +145,25 @@ class ReplicatedLog:
 
     async def _catch_up(self) -> None:
         self._check_usable()
-        async for entry in read_until(self._engine, self._place, await self._engine.end()):
+        async for entry in read_until(self._engine, self._tail.place, await self._engine.end()):
             self._take(entry)
 
-    async def _read_on(self) -> bool:
-        """Take some of what follows; False if there is nothing."""
-        self._check_usable()
-        entries = await self._engine.read(self._place)
-        for entry in entries:
-            self._take(entry)
-        return bool(entries)
+    async def _read_some(self) -> bool:
+        """Take some of what follows; False if there is nothing, or if we write."""
+        async with self._lock:
+            self._check_usable()
+            if self._writes:
+                return False
+            entries = await self._engine.read(self._tail.place)
+            for entry in entries:
+                self._take(entry)
+            return bool(entries)
 
     def _take(self, entry: Entry) -> None:
         """An entry that is not ours. After any error but `DiskFull` and `Corrupt` the log must be opened again."""
+        self._check_usable()
         if self._writes:
-            self._fence(entry)
+            self._fence(fenced_by(entry))
         group: Group | None = None
         try:
             if entry.offset == 0:
@@ -186,7 +176,7 @@ class ReplicatedLog:
         except (LogBehind, LogFailed) as error:
             self._failed = error.message
             raise
-        self._place = entry.place
+        self._tail.place = entry.place
         if group is not None and self._told is not None:
             try:
                 self._told(group)
@@ -248,6 +238,14 @@ class ReplicatedLog:
             task.exception()  # told to whoever waits, if anybody does
 
     async def _append(self, records: Sequence[Record], now_ms: int) -> list[Position]:
+        try:
+            return await self._append_now(records, now_ms)
+        except asyncio.CancelledError:  # by `close`, and nobody else
+            raise LogFailed(
+                "the log was closed; whether the group that was under way is in it is not known"
+            ) from None
+
+    async def _append_now(self, records: Sequence[Record], now_ms: int) -> list[Position]:
         async with self._lock:
             self._check_writable()
             if self._is_full(now_ms):
@@ -257,7 +255,7 @@ class ReplicatedLog:
             self._mirror.reserve(end)
             data = b"".join(buffers)
             begun_ns = time.perf_counter_ns()
-            await self._send(Draft(ledger.id, ledger.size, next(self._marks), data))
+            await self._add(ledger.id, ledger.size, data)
             self.synced_ns = time.perf_counter_ns() - begun_ns
             self._mirrored(lambda: self._mirror.write([data], end))
             first = position_of(ledger.id, 0)
@@ -280,55 +278,23 @@ class ReplicatedLog:
             last.size if last else 0,
         )
         self._mirror.reserve_next()
-        await self._send(Draft(head.ledger_id, 0, next(self._marks), head.encode()))
+        await self._add(head.ledger_id, 0, head.encode())
         self._mirrored(lambda: self._mirror.begin(head))
 
-    async def _send(self, draft: Draft) -> None:
-        """Have an entry in the sequence, at `_place`. What has no answer is sent again with the same condition; if that
-        is refused, the entry that is found there says whether it was our own."""
-        pause_s, unknown = PAUSE_S_MIN, False
-        while True:
-            try:
-                self._place = await self._engine.append(draft, self._place)
-                return
-            except EngineFull as error:
-                if not unknown:
-                    raise DiskFull(error.message) from error
-            except EndMoved:
-                if await self._is_there(draft):
-                    return
-            except EngineUnavailable as error:
-                if not unknown:
-                    log.warning("the engine does not answer; trying again: %s", error)
-                unknown = True
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
-
-    async def _is_there(self, draft: Draft) -> bool:
-        """What follows on `_place` was faster than our last attempt: whether it is an earlier one. False: it is not
-        confirmed yet. `LogFenced` if it is somebody else's."""
+    async def _add(self, ledger_id: int, offset: int, data: bytes) -> None:
         try:
-            found = await self._engine.read(self._place, 1)
-        except EngineUnavailable:
-            return False
-        if not found:
-            return False
-        if found[0].mark == draft.mark:
-            self._place = found[0].place
-            return True
-        raise self._fence(found[0])
+            await self._tail.add(ledger_id, offset, data)
+        except LogFenced as error:
+            self._fence(error)
+            raise
 
-    def _fence(self, entry: Entry) -> LogFenced:
-        """This entry is not ours: whoever wrote it is the writer now."""
+    def _fence(self, error: LogFenced) -> None:
         self._writes = False
-        self._fenced = (
-            f"another writer has taken the log over: what lies in ledger {entry.ledger_id:x} at offset "
-            f"{entry.offset} is not ours"
-        )
-        return LogFenced(self._fenced)
+        self._fenced = error.message
 
     def _mirrored(self, write: Callable[[], None]) -> None:
         """Write what is confirmed. If that fails, this node cannot serve it."""
+        self._check_usable()
         try:
             write()
         except (Unavailable, OSError) as error:
@@ -377,15 +343,15 @@ class ReplicatedLog:
 
     def scan(self, start: Position, stop: Position = NO_END) -> Iterator[Group]:
         """All groups from this position on, from the mirror. `LedgerDamaged` if that is damaged: it is being mended."""
-        ledger_id, _ = split_position(start)
-        try:
-            for group in self._mirror.ledgers.scan(start, stop):
-                ledger_id, _ = split_position(group[0])
-                yield group
-        except (Corrupt, OSError) as error:
-            following = (it.id for it in self._mirror.ledgers.list if it.id >= ledger_id)
-            self._mend_damage({next(following, 0), next(following, 0)}, error)
-            raise
+        ledgers = self._mirror.ledgers
+        for ledger, at in ledgers.ledgers_from(start):
+            if position_of(ledger.id, at) >= stop:
+                return
+            try:
+                yield from ledgers.scan_ledger(ledger, at, stop)
+            except (Corrupt, OSError) as error:
+                self._mend_damage([ledger.id], error)
+                raise
 
     # Mending.
 
@@ -413,8 +379,9 @@ class ReplicatedLog:
 
     async def _mend(self, ledger_id: int) -> None:
         try:
-            await refetch(self._engine, self._mirror, ledger_id)
-        except Unavailable as error:  # it is found again by the next reader
+            if not await refetch(self._engine, self._mirror, ledger_id):
+                await self.forget()
+        except (Unavailable, Corrupt) as error:  # the next reader will find it again
             log.warning("ledger %x could not be mended: %s", ledger_id, error)
 
     async def mend(self, ledger_id: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ..core.records import Filled, InstantMade, ItemsSent, Moved, decode_record
 from ..errors import Corrupt
 from ..index import Index
-from ..ledger.port import LedgerInfo, Log, position_of
+from ..ledger.port import LedgerInfo, Readable, position_of
 from ..limits import MIB
 from .shard import Shard
 
@@ -58,7 +58,7 @@ class Compactor:
         """Forget what was begun."""
         self._steps = None
 
-    def _choose(self, index: Index, log_: Log, live_bytes_max: int) -> LedgerInfo | None:
+    def _choose(self, index: Index, log_: Readable, live_bytes_max: int) -> LedgerInfo | None:
         """The ledger in which most is dead, if that is enough."""
         best, most = None, 0
         for ledger in log_.ledgers():

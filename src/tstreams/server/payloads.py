@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..core.records import LENGTH_BYTES
 from ..items import Buffer
-from ..ledger.port import Log
+from ..ledger.port import Readable
 from .metrics import Metrics
 
 
@@ -17,7 +17,7 @@ class Payloads:
     Invariant: `_cache` is in the order of writing, and holds at most `cache_bytes` (or one batch).
     """
 
-    def __init__(self, log: Log, cache_bytes: int, metrics: Metrics) -> None:
+    def __init__(self, log: Readable, cache_bytes: int, metrics: Metrics) -> None:
         self._log = log
         self._cache: OrderedDict[int, Buffer] = OrderedDict()
         self._cache_bytes = 0

