@@ -289,12 +289,32 @@ class Describe(Message, frozen=True):
     """What node is this, and which shards does it serve?"""
 
 
+class ReplicaInfo(Message, frozen=True):
+    """A node that has a shard: its id, and where it listens."""
+
+    node: str
+    addresses: list[str]
+
+
+class ShardInfo(Message, frozen=True):
+    """Where a shard is: who leads it, in which epoch, and who follows. `leader` is None while nobody leads it, or nobody
+    is known to."""
+
+    number: Count
+    epoch: Id
+    leader: ReplicaInfo | None
+    followers: list[ReplicaInfo] = []
+
+
 class NodeInfo(Message, frozen=True, tag=5):
     """The answer to `Describe`.
 
     `id`: made once, and kept in the data folder. `addresses`: where it listens, as it was told; `http`: the
     URL of its front door, or "". `epochs`: of each of the shards, in their order. `started_ms`: when this
     process began to serve. A server that is older than these fields leaves them out.
+
+    `total`: how many shards there are, in all nodes together: what placement is reckoned with. `map`: where they are, in
+    the order of their numbers. An older server leaves out both: it has shard 0 only, and leads it.
     """
 
     version: str
@@ -304,6 +324,8 @@ class NodeInfo(Message, frozen=True, tag=5):
     http: str = ""
     epochs: list[Id] = []
     started_ms: Id = 0
+    total: Count = 1
+    map: list[ShardInfo] = []
 
 
 class GetStream(Message, frozen=True):

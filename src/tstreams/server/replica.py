@@ -212,7 +212,8 @@ class Replica:
 
     async def _follow(self) -> None:
         """Take what comes, and do what is to be done, until something fails."""
-        assert self._log is not None and self._upkeep is not None
+        assert self._log is not None
+        assert self._upkeep is not None
         loop = asyncio.get_running_loop()
         following = loop.create_task(self._follow_log(self._log))
         tasks: list[asyncio.Task[object]] = [
@@ -243,7 +244,7 @@ class Replica:
         shard = self.shard
         was_open = shard.failed is None
         log_, self._log = self._log, None
-        shard.fail(Unavailable("the server is stopping, or opens it anew"))
+        shard.shut()
         if log_ is not None:
             await log_.close()
         if was_open:

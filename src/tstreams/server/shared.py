@@ -234,9 +234,9 @@ class SharedShard(Shard):
 
     def check_usable(self) -> None:
         """Refuse everything that only a leader does."""
-        super().check_usable()
         if not self.leading or not self.alive():
             raise wire_error(self.leader())
+        super().check_usable()
 
     def check_readable(self) -> None:
         """Refuse readers, also those that are content with what this node has confirmed, if it has nothing."""
@@ -437,14 +437,24 @@ class SharedShard(Shard):
 
     def fail(self, error: Error) -> Unavailable:
         """Stop, until it is opened anew."""
-        if self.failed is not None:
-            return Unavailable(self.failed)
-        refusal = super().fail(error)
-        self.leading = False
-        self._end_turn(refusal)
-        self._let_in()
-        self.changed()
-        return refusal
+        if self.failed is None:
+            super().fail(error)
+            self.leading = False
+            self._end_turn(Unavailable(self.failed))
+            self._let_in()
+            self.changed()
+        return Unavailable(self.failed)
+
+    def shut(self) -> None:
+        """Stop, because it is closed or opened anew. The index and the log are closed by whoever opened them."""
+        if self.failed is None:
+            self.failed = f"shard {self.number} is being opened, or closed"
+            self.leading = False
+            refusal = Unavailable(f"{self.failed}: whether this took effect is not known")
+            self._end_turn(refusal)
+            self._let_in()
+            self.end_waits(Unavailable(self.failed))
+            self._settled.clear()
 
     def look_at_disk(self) -> None:
         """See `Shard.look_at_disk`. What has failed is opened anew by `Replica`."""
@@ -456,9 +466,8 @@ class SharedShard(Shard):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close the index; it is flushed if it can be. The log is closed by whoever opened it."""
-        self.fail(Unavailable("the server is stopping"))
-        self.index.store.close()
+        """Not from here."""
+        raise NotImplementedError
 
 
 def _end_of(turn: Turn, landing: asyncio.Future[list[int]]) -> int:

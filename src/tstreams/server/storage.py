@@ -10,7 +10,6 @@ from ..index import Store
 from ..ledger.files import Folder, RealFolder
 from .room import Room
 
-
 _FRESH = "index.fresh"
 
 

@@ -1,0 +1,107 @@
+"""Nodes that follow a leader hold the same facts, and take over."""
+
+from __future__ import annotations
+
+import pytest
+
+import tstreams
+from tests.integration.replicas.sites import Site
+from tests.integration.tstreams.conftest import Clock
+from tstreams import Offset
+from tstreams.errors import NotLeader
+
+
+def connect(site: Site, name: str) -> tstreams.Client:
+    return tstreams.connect(site.nodes[name].addresses[0])
+
+
+def work(ts: tstreams.Client, count: int = 20) -> None:
+    """A bit of everything that leaves a trace."""
+    ts.create_stream("clicks", partitions=4, ttl="7d", description="what was clicked")
+    ts.create_stream("gone", partitions=2)
+    with ts.producer("clicks", name="p") as producer, ts.consumer("clicks", name="c") as consumer:
+        for number in range(count):
+            producer.instant([b"%d" % number], partition=number % 4)
+        with producer.transaction(partition=0) as txn:
+            txn.send_many([b"a", b"b"])
+        producer.open(partition=1).cancel()
+        group = ts.checkpoint_group()
+        group.add(producer)
+        group.add(consumer)
+        consumer.get(partition=0, timeout=10)
+        producer.open(partition=2).send(b"grouped")
+        group.checkpoint()
+        with ts.producer("gone", name="q") as other:
+            other.instant([b"x"], partition=1)
+        ts.delete_stream("gone")
+
+
+def test_a_follower_holds_the_same_facts_to_the_byte(site: Site, clock: Clock) -> None:
+    site.start("a")
+    site.start("b")
+    site.lead("a")
+    with connect(site, "a") as ts:
+        work(ts)
+        site.start("c")  # it comes later, and reads what there is
+        work_more(ts)
+    site.caught_up("a", "b", "c")
+    found = site.facts("a")
+    assert {key[:1] for key, _ in found} >= {b"N", b"M", b"T", b"S", b"E", b"L", b"P"}
+    assert site.facts("b") == found
+    assert site.facts("c") == found
+
+
+def work_more(ts: tstreams.Client) -> None:
+    with ts.producer("clicks", name="p") as producer:
+        producer.instant([b"more"], partition=3)
+
+
+def test_what_dies_is_removed_everywhere(site: Site, clock: Clock) -> None:
+    site.start("a")
+    site.start("b")
+    site.lead("a")
+    with connect(site, "a") as ts:
+        ts.create_stream("short", partitions=2, ttl="1s")
+        with ts.producer("short", name="p") as producer:
+            for number in range(10):
+                producer.instant([b"x"], partition=number % 2)
+            clock.advance(60)
+            for _ in range(200):
+                if not any(key[:1] == b"T" for key, _ in site.facts("b")):
+                    break
+                producer.instant([b"y"], partition=0)
+                clock.advance(60)
+            else:
+                pytest.fail("what has died is still there")
+    site.caught_up("a", "b")
+    assert site.facts("a") == site.facts("b")
+
+
+def test_another_node_takes_over(site: Site) -> None:
+    site.start("a")
+    site.start("b")
+    site.lead("a")
+    with connect(site, "a") as ts:
+        work(ts)
+    site.run(site.nodes["a"].replicas[0].step_down())
+    site.lead("b")
+    with connect(site, "b") as ts:
+        assert ts.stream("clicks").description == "what was clicked"
+        with ts.consumer("clicks", name="d", start=Offset.oldest()) as reader:
+            assert sum(1 for _ in reader.read(max_wait=0.2)) == 22
+        work_more(ts)
+    site.lead("a")  # and back; b is shut out, and notices
+    with connect(site, "a") as ts:
+        work_more(ts)
+    site.caught_up("a", "b")
+    assert site.facts("a") == site.facts("b")
+
+
+def test_a_node_that_does_not_lead_says_so(site: Site) -> None:
+    site.start("a")
+    site.start("b")
+    site.lead("a")
+    with connect(site, "a") as ts:
+        ts.create_stream("clicks")
+    with pytest.raises(NotLeader), tstreams.connect(site.nodes["b"].addresses[0], timeout=2.0) as ts:
+        ts.create_stream("other")
