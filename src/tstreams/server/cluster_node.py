@@ -120,6 +120,7 @@ class ClusterNode(Node):
                 snapshot_bytes_min=self._snapshot_bytes_min,
             )
             replica.shard.leader = lambda number=number: self._not_leader(number)  # type: ignore[misc]
+            replica.shard.expect(self._coordinate is not None)  # until it is known who leads
             self.shards[number] = replica.shard
 
     async def _close(self) -> None:
@@ -181,13 +182,14 @@ class ClusterNode(Node):
         return [it for it in self.addresses if not it.startswith("inproc:")]
 
     def _describe(self) -> NodeInfo:
+        here = [it for it in self.replicas.values() if it.is_open or it.shard.expecting]
         return NodeInfo(
             __version__,
-            [number for number, it in self.replicas.items() if it.shard.leading],
+            [it.number for it in here],
             self.id,
             self._outside(),
             self.http,
-            [it.shard.epoch for it in self.replicas.values() if it.shard.leading],
+            [it.shard.epoch for it in here],
             self._started_ms,
             self._total,
             [self._where(number) for number in range(self._total)],
@@ -262,6 +264,7 @@ class Seat:
             await self._start()
         leads = coordination.leads(number)
         should = places[:1] == (self._node,) and coordination.alive()
+        replica.shard.expect(should)
         if replica.shard.leading and (not should or replica.shard.epoch != leads):
             await replica.step_down()
         if leads is not None and not replica.shard.leading:

@@ -123,6 +123,7 @@ class Replica:
 
     async def close(self) -> None:
         """Answer what is under way, if it can be; then close everything. Closing twice does nothing."""
+        self.shard.expect(False)
         async with self._steps:
             self._led = False
             if self._log is not None and self.shard.leading:

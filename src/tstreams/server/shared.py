@@ -93,7 +93,7 @@ class SharedShard(Shard):
     """One shard on one node. It is opened, told to lead and told to follow from outside: see `Replica`.
 
     States: following -> `begin_leading` -> leading -> `follow`, or fenced by the log -> following; `failed`, from any:
-    it must be opened anew. Invariants: `_turn` is None while following; while it is not None nothing is decided, and
+    it must be opened anew. Who asks a node that is about to lead waits until it does. Invariants: `_turn` is None while following; while it is not None nothing is decided, and
     `_pending` is empty; `_waiting` is in the order of arrival.
     """
 
@@ -112,6 +112,8 @@ class SharedShard(Shard):
         """Is called when the leader has deleted ledgers."""
         self.alive: Callable[[], bool] = lambda: True
         """Whether this node may still believe that it leads. Nothing depends on that but how fresh its answers are."""
+        self.expecting = False
+        """Whether this node is about to lead: see `expect`."""
         self._turn: Turn | None = None
         self._waiting: deque[tuple[Request | None, Callable[[], object], int]] = deque()
         self._waiting_bytes = 0
@@ -190,6 +192,16 @@ class SharedShard(Shard):
         self._make_core(self.clock())
         self.epoch = epoch
         self.leading = True
+        self._let_in()
+
+    def expect(self, expecting: bool) -> None:
+        """Whether this node is about to lead: then who asks waits for that, and is not sent elsewhere."""
+        self.expecting = expecting
+        self._let_in()
+
+    @property
+    def _holds_back(self) -> bool:
+        return self._turn is not None or (self.expecting and not self.leading)
 
     def retire(self) -> asyncio.Future[list[int]] | None:
         """Take nothing more. What is under way, if anything is, has been answered when this is done; `follow` then."""
@@ -324,7 +336,7 @@ class SharedShard(Shard):
 
     def _in_turn(self, request: Request, call: Callable[[], object], size_bytes: int = 0) -> object:
         """Do this now, or in the next turn, if a group is under way or others wait already."""
-        if self._turn is None and not self._waiting:
+        if not self._waiting and not self._holds_back:
             self.check_usable()
             return call()
         if (
@@ -342,7 +354,7 @@ class SharedShard(Shard):
 
     def _let_in(self) -> None:
         """The next turn: what has waited, until so much is decided that it goes to the log."""
-        while self._waiting and self._turn is None:
+        while self._waiting and not self._holds_back:
             request, call, size_bytes = self._waiting.popleft()
             self._waiting_bytes -= size_bytes
             if request is None:

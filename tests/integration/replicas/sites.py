@@ -125,7 +125,7 @@ class Site:
 
         async def wait() -> None:
             shards = [self.nodes[name].replicas[0].shard for name in names]
-            while len({shard.index.applied for shard in shards}) > 1:
+            while len({shard.index.applied for shard in shards}) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
         self.run(wait())

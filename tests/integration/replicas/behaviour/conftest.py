@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from tests.integration.tstreams.conftest import (
     clock,
     connect,
     eventually,
-    face,
     ts,
 )
+from tests.integration.tstreams.faces import FACES, Face
 from tstreams.cluster.coordination import new_cluster
 from tstreams.cluster.single import SingleCoordination, create_cluster
 from tstreams.server.cluster_node import ClusterNode
@@ -26,7 +27,6 @@ __all__ = [
     "clicks",
     "clock",
     "connect",
-    "face",
     "one_server",
     "servers",
     "three_servers",
@@ -34,7 +34,14 @@ __all__ = [
 ]
 
 
-@pytest.fixture(params=["memory", "jetstream-1"])
+@pytest.fixture
+def face() -> Iterator[Face]:
+    """The client for threads: what clients do is tested elsewhere."""
+    with contextlib.closing(FACES["sync"]()) as face:
+        yield face
+
+
+@pytest.fixture
 def node(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[ClusterNode]:
     """A cluster of one node and one shard."""
     found = servers_of(request.param, request)
