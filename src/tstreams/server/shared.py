@@ -449,13 +449,14 @@ class SharedShard(Shard):
 
     def fail(self, error: Error) -> Unavailable:
         """Stop, until it is opened anew."""
-        if self.failed is None:
-            super().fail(error)
-            self.leading = False
-            self._end_turn(Unavailable(self.failed))
-            self._let_in()
-            self.changed()
-        return Unavailable(self.failed)
+        if self.failed is not None:
+            return Unavailable(self.failed)
+        refusal = super().fail(error)
+        self.leading = False
+        self._end_turn(refusal)
+        self._let_in()
+        self.changed()
+        return refusal
 
     def shut(self) -> None:
         """Stop, because it is closed or opened anew. The index and the log are closed by whoever opened them."""

@@ -9,9 +9,13 @@ from tests.integration.replicas.processes import NodeProcess
 from tests.integration.tstreams.test_restarts import *  # noqa: F403
 from tstreams.cluster.engines.nats import NatsServers
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
-def server(tmp_path: Path, one_server: NatsServers) -> Iterator[NodeProcess]:
+def server(  # type: ignore[no-redef]
+    tmp_path: Path, one_server: NatsServers
+) -> Iterator[NodeProcess]:
     server = NodeProcess(tmp_path / "data", one_server, led=True)
     server.start()
     yield server
