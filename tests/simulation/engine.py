@@ -101,6 +101,13 @@ class MemoryEngine:
         if self.cut_off or self._happens(self.faults.lost_request):
             raise EngineUnavailable("the request is lost")
 
+    def _seen(self) -> list[Entry]:
+        """What the one who answers has."""
+        entries = self.sequence.entries
+        if self._happens(self.faults.stale):
+            return entries[: -self.sequence.rng.randrange(1, 4)]
+        return entries
+
     async def append(self, entry: Draft, expected: Place) -> Place:
         self.attempts += 1
         await self._travel()
@@ -127,9 +134,7 @@ class MemoryEngine:
 
     async def read(self, after: Place, bytes_max: int = READ_BYTES) -> list[Entry]:
         await self._travel()
-        entries = self.sequence.entries
-        if self._happens(self.faults.stale):
-            entries = entries[: -self.sequence.rng.randrange(1, 4)]
+        entries = self._seen()
         found: list[Entry] = []
         for entry in entries[bisect_left(entries, after, key=lambda it: it.before) :]:
             found.append(entry)
@@ -145,13 +150,11 @@ class MemoryEngine:
     async def find(self, ledger_id: int, offset: int) -> Entry | None:
         await self._travel()
         wanted = (ledger_id, offset)
-        return next(
-            (it for it in self.sequence.entries if (it.ledger_id, it.offset) == wanted), None
-        )
+        return next((it for it in self._seen() if (it.ledger_id, it.offset) == wanted), None)
 
     async def last(self, ledger_id: int) -> Entry | None:
         await self._travel()
-        found = [it for it in self.sequence.entries if it.ledger_id == ledger_id]
+        found = [it for it in self._seen() if it.ledger_id == ledger_id]
         return found[-1] if found else None
 
     async def delete(self, ledger_ids: Iterable[int]) -> None:

@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.simulation.disk import SimulatedFile, SimulatedFolder
 from tests.simulation.engine import Faults, MemoryEngine, Sequence
-from tstreams.errors import Corrupt, InvalidState
+from tstreams.errors import Corrupt, Error, InvalidState
 from tstreams.ledger.engine import Draft, EndMoved, EngineUnavailable, Entry
+from tstreams.ledger.format import Head
 from tstreams.ledger.port import (
     DiskFull,
     Group,
@@ -239,6 +240,26 @@ def test_an_engine_without_room_refuses_and_goes_on_when_there_is_some() -> None
         sequence.room_bytes = 10_000
         await log.append([[bytes(1000)]], 0)
         assert contents(log) == [b"small", bytes(1000)]
+
+    run(case())
+
+
+def test_an_engine_without_room_does_not_say_what_became_of_an_earlier_attempt() -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        sequence.time_passes = lambda: None  # type: ignore[method-assign]
+        log, engine = await writer(sequence)
+        engine.faults.late_request = 1.0
+        under_way = log.append([[b"late"]], 0)
+        await until(lambda: bool(sequence.late))
+        engine.faults.late_request = 0.0
+        sequence.room_bytes = 0
+        await until(lambda: engine.attempts > 5)
+        assert not under_way.done(), "the first attempt may still arrive"
+        sequence.room_bytes = 10_000
+        sequence.append(*sequence.late[0])
+        await under_way
+        assert contents(log) == [b"late"]
 
     run(case())
 
@@ -473,6 +494,232 @@ def test_an_append_by_hand_is_seen_as_another_writer() -> None:
             await log.append([[b"x"]], 0)
 
     run(case())
+
+
+class OneByOne(MemoryEngine):
+    """Entries come one at a time; what is to happen before one of them does."""
+
+    def __init__(self, sequence: Sequence, before: dict[int, Callable[[], object]]) -> None:
+        super().__init__(sequence)
+        self._before = before
+        self._reads = 0
+
+    async def read(self, after: int, bytes_max: int = 0) -> list[Entry]:
+        self._reads += 1
+        self._before.get(self._reads, lambda: None)()
+        return await super().read(after, 1)
+
+
+def without(sequence: Sequence, *ledger_ids: int) -> None:
+    sequence.entries = [it for it in sequence.entries if it.ledger_id not in ledger_ids]
+
+
+def test_a_ledger_that_is_deleted_while_it_is_read_is_not_half_there() -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        log, _ = await writer(sequence)
+        for n in range(12):
+            await log.append([[b"%d" % n, bytes(1000)]], 0)
+        wanted = [it for it in places(log) if split_position(it[0])[0] != 2]
+        second = next(n for n, it in enumerate(sequence.entries) if it.ledger_id == 2)
+        engine = OneByOne(sequence, {second + 3: lambda: without(sequence, 2)})
+        again = await ReplicatedLog.open(engine, SimulatedFolder())
+        assert places(again) == wanted
+        assert [it.id for it in again.ledgers()] == [1, *range(3, log.ledgers()[-1].id + 1)]
+
+    run(case())
+
+
+def test_a_follower_that_reads_a_ledger_while_it_is_deleted_is_told_so() -> None:
+    async def case(head_too: bool) -> None:
+        sequence = Sequence()
+        follower = await ReplicatedLog.open(MemoryEngine(sequence), SimulatedFolder())
+        log, _ = await writer(sequence)
+        await log.append([[b"one"]], 0)
+        await follower.catch_up()
+        await log.append([[b"two"]], 0)
+        await log.roll(0)
+        await log.append([[b"three"]], 0)
+        await log.roll(0)
+        without(sequence, 1)
+        if head_too:
+            sequence.entries = [
+                it for it in sequence.entries if (it.ledger_id, it.offset) != (2, 0)
+            ]
+        wanted = places(follower)
+        with pytest.raises(LogBehind, match="deleted"):
+            await follower.catch_up()
+        assert places(follower) == wanted
+        with pytest.raises(LogFailed):
+            await follower.catch_up()
+
+    run(case(False))
+    run(case(True))
+
+
+def test_an_engine_that_has_lost_the_end_of_a_closed_ledger_is_not_believed() -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        log, _ = await writer(sequence)
+        await log.append([[b"kept"]], 0)
+        await log.append([[b"lost"]], 0)
+        await log.roll(0)
+        del sequence.entries[2]
+        with pytest.raises(Corrupt, match="closed with 1536: it has lost"):
+            await ReplicatedLog.open(MemoryEngine(sequence), SimulatedFolder())
+
+    run(case())
+
+
+def test_a_follower_that_has_what_the_engine_lost_gives_it_up() -> None:
+    async def case() -> None:
+        sequence, folder = Sequence(), SimulatedFolder()
+        log, _ = await writer(sequence)
+        follower = await ReplicatedLog.open(MemoryEngine(sequence), folder)
+        await log.append([[b"kept"]], 0)
+        await log.append([[b"lost"]], 0)
+        await follower.catch_up()
+        lost = sequence.entries.pop()
+        sequence.place = lost.before
+        new, _ = await writer(sequence, epoch=2)
+        await new.append([[b"instead of it"]], 0)
+        with pytest.raises(LogBehind):
+            await follower.catch_up()
+        await follower.close()
+        again = await ReplicatedLog.open(MemoryEngine(sequence), folder)
+        assert contents(again) == contents(new) == [b"kept", b"instead of it"]
+
+    run(case())
+
+
+@pytest.mark.parametrize(("size", "error"), [(1024, LogBehind), (256, Corrupt)])
+def test_a_ledger_must_begin_where_the_one_before_it_ends(size: int, error: type[Error]) -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        await writer(sequence)
+        follower = await ReplicatedLog.open(MemoryEngine(sequence), SimulatedFolder())
+        head = Head(2, 1, 0, 1, size)
+        sequence.append(Draft(2, 0, "not by a log", head.encode()), sequence.place)
+        with pytest.raises(error, match="ledger 1 has"):
+            await follower.catch_up()
+
+    run(case())
+
+
+def test_what_nobody_has_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        await writer(sequence)
+        sequence.entries.clear()
+        with pytest.raises(EngineUnavailable, match="does not give what lies between 0 and 1"):
+            await ReplicatedLog.open(MemoryEngine(sequence), SimulatedFolder())
+
+    monkeypatch.setattr("tstreams.ledger.comparing._STALE_S", 0)
+    run(case())
+
+
+def test_a_ledger_that_cannot_be_mended_stays_unserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def case() -> None:
+        sequence, folder = Sequence(), SimulatedFolder()
+        log, engine = await writer(sequence, folder)
+        (position,) = await log.append([[b"in the first"]], 0)
+        await log.roll(0)
+        folder.files["000000000001.ledger"].now[530] ^= 1
+        engine.cut_off = True
+        with pytest.raises(LedgerDamaged):
+            log.read_many([(position, 12)])
+        assert not await log.mend(1)
+        engine.cut_off = False
+        folder.write_error = OSError(errno.EIO, "Input/output error")
+        assert not await log.mend(1)
+        folder.write_error = None
+        entry = sequence.entries[1]
+        del sequence.entries[1]
+        assert not await log.mend(1), "the engine does not have it any more"
+        sequence.entries.insert(1, entry)
+        assert await log.mend(1)
+        assert bytes(log.read_many([(position, 12)])[0]) == b"in the first"
+        folder.files["000000000001.ledger"].now[530] ^= 1
+        without(sequence, 1)
+        assert not await log.mend(1)
+        assert [it.id for it in log.ledgers()] == [2], "it was deleted by another"
+
+    monkeypatch.setattr("tstreams.ledger.comparing._PAUSE_S", 0)
+    run(case())
+
+
+class SlowAnswers(MemoryEngine):
+    """Who has appended hears of it only when the gate is open."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        super().__init__(sequence)
+        self.gate = asyncio.Event()
+
+    async def append(self, entry: Draft, expected: int) -> int:
+        place = await super().append(entry, expected)
+        await self.gate.wait()
+        return place
+
+
+def test_a_ledger_is_mended_while_it_is_written_to() -> None:
+    """What the engine has and the writer has not heard of yet is not there yet."""
+
+    async def case() -> None:
+        sequence, folder = Sequence(), SimulatedFolder()
+        engine = SlowAnswers(sequence)
+        engine.gate.set()
+        log = await ReplicatedLog.open(engine, folder)
+        await log.take_over(1, 0)
+        await log.append([[b"one"]], 0)
+        await log.append([[b"two"]], 0)
+        end = log.end
+        folder.files["000000000001.ledger"].now[530] ^= 1
+        engine.gate.clear()
+        under_way = log.append([[b"three"]], 0)
+        await until(lambda: len(sequence.entries) == 4)
+        assert await log.mend(1)
+        assert (contents(log), log.end) == ([b"one", b"two"], end)
+        engine.gate.set()
+        await under_way
+        await log.append([[b"four"]], 0)
+        assert contents(log) == [b"one", b"two", b"three", b"four"]
+
+    run(case())
+
+
+def test_a_disk_that_fails_under_the_mirror_stops_the_log() -> None:
+    async def case(what: str) -> None:
+        folder = FailingFolder()
+        log, _ = await writer(Sequence(), folder)
+        folder.failing = what
+        with pytest.raises(LogFailed):
+            await (log.append([[bytes(3 << 20)]], 0) if what == "allocate" else log.roll(0))
+
+    for what in ("allocate", "rename"):
+        run(case(what))
+
+
+class FailingFolder(SimulatedFolder):
+    failing = ""
+
+    def open(self, name: str, *, create: bool = False) -> SimulatedFile:
+        if create and name not in self.files:
+            self.files[name] = FailingFile(self)
+        return super().open(name, create=create)
+
+    def rename(self, old: str, new: str) -> None:
+        if self.failing == "rename":
+            raise OSError(errno.EIO, "Input/output error")
+        super().rename(old, new)
+
+
+class FailingFile(SimulatedFile):
+    disk: FailingFolder
+
+    def allocate(self, size: int) -> None:
+        if self.disk.failing == "allocate":
+            raise OSError(errno.EIO, "Input/output error")
+        super().allocate(size)
 
 
 class MirrorOfModel(RuleBasedStateMachine):

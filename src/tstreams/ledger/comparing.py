@@ -122,7 +122,10 @@ async def _read_to_end(engine: Engine, mirror: Mirror, place: Place) -> Place:
             head = Head.decode(entry.data, name_of(entry.ledger_id))
             if last is not None and head.previous_id == last.id and head.previous_size != last.size:
                 if await engine.find(last.id, 0) is not None:
-                    mirror.check_follows(head)
+                    raise Corrupt(
+                        f"the engine has {last.size} bytes of ledger {last.id:x}, which was closed with "
+                        f"{head.previous_size}: it has lost what it had confirmed"
+                    )
                 mirror.remove([last.id])  # it was deleted while it was read
             mirror.begin(head)
         elif last is not None and entry.ledger_id == last.id:

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from ..limits import MIB
 from .engine import EngineUnavailable, EngineUnfit
 
 log = logging.getLogger("tstreams.ledger")
@@ -31,6 +32,8 @@ CONNECT_S = 10.0
 _RECONNECT_PAUSE_S = 0.1
 _PING_S = 5
 _STATUS_S = 3.0
+_PENDING_BYTES_MAX = 512 * MIB
+"""Answers that came and were not looked at yet; beyond that nats-py drops them. Many shards may read at once."""
 
 
 class NatsLink:
@@ -84,7 +87,9 @@ class NatsLink:
             **options,
         )
         self._inbox = self._client.new_inbox()
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        await self._client.subscribe(
+            f"{self._inbox}.*", cb=self._answered, pending_bytes_limit=_PENDING_BYTES_MAX
+        )
 
     @property
     def message_bytes_max(self) -> int:
@@ -164,12 +169,15 @@ class NatsLink:
             raise EngineUnavailable(f"sending to {subject} failed: {error!r}") from error
 
     async def subscribe(self, subject: str, told: Callable[[], None]) -> Subscription:
-        """Be told when something comes at a subject."""
+        """Be told when something comes at a subject, also after the connection broke and was made anew."""
 
         async def came(_: Msg) -> None:
             told()
 
-        return await self._client.subscribe(subject, cb=came)
+        try:
+            return await self._client.subscribe(subject, cb=came)
+        except (nats.errors.Error, OSError) as error:
+            raise EngineUnavailable(f"following {subject} failed: {error!r}") from error
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Be told no more."""

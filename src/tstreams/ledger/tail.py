@@ -12,8 +12,8 @@ from .port import DiskFull, LogFenced
 
 log = logging.getLogger("tstreams.ledger")
 
-PAUSE_S_MIN, PAUSE_S_MAX = 0.01, 0.5
-"""Between two attempts, while the engine does not answer: engines elect a new leader in a second or so."""
+PAUSE_S_MIN, PAUSE_S_MAX = 0.01, 0.2
+"""Between two attempts, while the engine does not answer. An engine without a leader needs seconds to find one."""
 
 
 class Tail:

@@ -391,6 +391,21 @@ async def test_large_entries_are_there_whole_and_found_by_their_offsets(
         assert [it.mark for it in await engine.read(0)] == ["next"]
 
 
+async def test_what_is_left_of_a_large_entry_is_passed_over(one_server: NatsServers) -> None:
+    """A server that dies while it purges a ledger may keep some of it."""
+    async with linked(one_server) as link:
+        engine = await JetStreamEngine.open(link, "left", replicas=1)
+        place = await engine.append(Draft(1, 0, "large", bytes(2_500_000)), 0)
+        assert place == 3
+        place = await engine.append(Draft(2, 0, "next", b"x"), place)
+        answer = await link.api("STREAM.PURGE.tstreams-left", {"seq": 2})
+        assert answer["purged"] == 1
+        assert [it.mark for it in await engine.read(0)] == ["next"]
+        assert await engine.find(1, 0) is None
+        assert await engine.last(1) is None
+        assert await engine.ledgers() == [1, 2]
+
+
 async def test_of_those_who_append_at_one_place_one_does(one_server: NatsServers) -> None:
     """The others know that they did not."""
     async with linked(one_server) as link:
