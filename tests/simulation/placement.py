@@ -2,7 +2,7 @@
 
     python -m tests.simulation.placement --nodes 100 --shards 1024 --steps 500
 
-Prints what moved, how even it stays, and how long one placement takes to compute. It checks in each step what must
+Prints what moved, how even it stays, and how much processor time one placement takes. It checks in each step what must
 always hold, and fails if it does not.
 """
 
@@ -121,9 +121,9 @@ def run(*, nodes: int, shards: int, steps: int, seed: int) -> Report:
 def _rest(world: _World, present: Places, report: Report, times_ms: list[float]) -> Places:
     """Place until nothing changes, and check each placement."""
     for number in range(1, 1000):
-        began = time.perf_counter()
+        began = time.thread_time()
         after = place(world.nodes(), present, world.loads, replicas=REPLICAS)
-        times_ms.append(1000 * (time.perf_counter() - began))
+        times_ms.append(1000 * (time.thread_time() - began))
         _check(world, present, after, report)
         if after == present:
             report.placements_to_rest_max = max(report.placements_to_rest_max, number)

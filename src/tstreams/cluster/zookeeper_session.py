@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from kazoo import exceptions as zk
 from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
@@ -29,6 +30,8 @@ _NO_ANSWER = (zk.ConnectionLoss, zk.SessionMovedError, zk.OperationTimeoutError)
 _OVER = (zk.SessionExpiredError, zk.ConnectionClosedError, zk.AuthFailedError)
 _BEATS = 4
 """Signs of life in one session timeout: three may go astray."""
+_ATTEMPTS = 4
+"""Attempts to connect that fit into one session timeout, if servers do not answer."""
 
 
 class Interrupted(Unavailable):
@@ -72,11 +75,13 @@ class Session:
         self._check: asyncio.TimerHandle | None = None
         self._quiet = threading.Event()
         self._beating = False
+        self._beat_at = 0.0
         self._heard = 0.0
         self._id = 0
         self._client = KazooClient(
             hosts=hosts,
             timeout=timeout_s,
+            handler=_hasty(SequentialThreadingHandler(), timeout_s / _ATTEMPTS),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=0.5),
             logger=logging.getLogger("tstreams.cluster.zookeeper"),
         )
@@ -293,10 +298,10 @@ class Session:
 
     def _beat(self) -> None:  # a thread
         while not self._quiet.wait(self._timeout_s / _BEATS):
-            if self._beating:  # kazoo still holds the last one: another would only queue behind it
-                continue
+            if self._beating and time.monotonic() < self._beat_at + self._timeout_s:
+                continue  # kazoo still holds the last one: another would only queue behind it
             self._beating = True
-            sent = time.monotonic()
+            self._beat_at = sent = time.monotonic()
 
             def answered(result: Any, sent: float = sent) -> None:
                 self._beating = False
@@ -308,6 +313,24 @@ class Session:
     def _in_loop(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(function, *args)
+
+
+def _hasty(handler: Any, patience_s: float) -> Any:
+    """Let kazoo wait for one server only so long. By itself it waits for a whole session timeout until a machine that is
+    gone refuses a connection, or a server that is just starting answers: then the session is over."""
+    connect, select = handler.create_connection, handler.select
+
+    def connect_soon(*args: Any, timeout: float, **kwargs: Any) -> Any:
+        return connect(*args, timeout=min(timeout, patience_s), **kwargs)
+
+    def select_soon(readable: Any, writable: Any, failed: Any, timeout: float | None = None) -> Any:
+        # With one socket only it waits for the rest of a message, or for the first one; with two it is at rest.
+        if timeout is not None and len(readable) + len(writable) == 1:
+            timeout = min(timeout, patience_s)
+        return select(readable, writable, failed, timeout)
+
+    handler.create_connection, handler.select = connect_soon, select_soon
+    return handler
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -33,6 +33,9 @@ Coordinate = Callable[[NodeEntry], Coordination]
 LOOK_EVERY_S = 1.0
 """How often a node looks whether all is as it should be if nothing has changed: what has failed is tried again."""
 
+GONE_AFTER_S = 30.0
+"""A node that was not seen for so long gets its shards replaced. One that only restarts comes back to its own."""
+
 
 class ClusterNode(Node):
     """Serves shards of a cluster, whose logs are kept by engines.
@@ -65,6 +68,8 @@ class ClusterNode(Node):
         self.coordination: Coordination | None = None
         self._seats: list[Seat] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._seen: dict[str, tuple[float, NodeEntry]] = {}
+        """The nodes that were there, and when they were seen last."""
 
     @property
     def ready(self) -> bool:
@@ -150,10 +155,13 @@ class ClusterNode(Node):
                 await asyncio.wait_for(anext(watch), LOOK_EVERY_S)
 
     async def _direct(self, coordination: Coordination) -> None:
-        """Say where shards should be, if that is another place than before."""
+        """Say where shards should be, if that is another place than before. Who leads meanwhile what a node led that is
+        gone needs no word: the next in the list does."""
         view = coordination.view
         before = view.placement
-        nodes = list(view.nodes.values())
+        now_s = asyncio.get_running_loop().time()
+        self._seen |= {it.id: (now_s, it) for it in view.nodes.values()}
+        nodes = [it for seen_s, it in self._seen.values() if now_s - seen_s <= GONE_AFTER_S]
         after = place(
             nodes,
             before.shards,
@@ -263,7 +271,9 @@ class Seat:
         if self._node in places and not self._started:
             await self._start()
         leads = coordination.leads(number)
-        should = places[:1] == (self._node,) and coordination.alive()
+        present = coordination.view.nodes
+        first = next((it for it in places if it in present), None)  # of those that are there
+        should = first == self._node and coordination.alive()
         replica.shard.expect(should)
         if replica.shard.leading and (not should or replica.shard.epoch != leads):
             await replica.step_down()

@@ -52,7 +52,7 @@ class SingleOpener:
 class ZooKeeperOpener:
     def __init__(self, hosts: str, name: str) -> None:
         # Long, so that a slow machine loses nothing by chance; tests that wait for its end ask for a short one.
-        self.settings = ZooKeeperSettings(hosts=hosts, cluster=name, session_timeout_s=30.0)
+        self.settings = ZooKeeperSettings(hosts=hosts, cluster=name, session_timeout_s=40.0)
         self._opened: list[ZooKeeperCoordination] = []
 
     async def create(self, *, shards: int = 4, replicas: int = 3) -> Cluster:

@@ -7,7 +7,7 @@ import asyncio
 
 class Proxy:
     """Passes on what comes. `lose_answer_to(word)`: the next request with this word reaches the server, and its answer
-    never the client. `lose(word)`: it does not even reach the server."""
+    never the client. `lose(word)`: it does not even reach the server. `hold(word)`: it waits until `let_go`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.cuts = 0
@@ -15,6 +15,9 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._word: bytes | None = None
         self._forward = True
+        self._held_word: bytes | None = None
+        self.held = asyncio.Event()
+        self._let_go = asyncio.Event()
         self._silent = asyncio.Event()
         self._links: set[asyncio.Task[None]] = set()
 
@@ -40,6 +43,14 @@ class Proxy:
 
     def lose(self, word: bytes) -> None:
         self._word, self._forward = word, False
+
+    def hold(self, word: bytes) -> None:
+        self._held_word = word
+        self.held.clear()
+        self._let_go.clear()
+
+    def let_go(self) -> None:
+        self._let_go.set()
 
     def fall_silent(self) -> None:
         """Take connections and requests, and pass on nothing."""
@@ -78,6 +89,10 @@ class Proxy:
             while data := await reader.read(65536):
                 if self._silent.is_set():
                     continue
+                if self._held_word is not None and self._held_word in data:
+                    self._held_word = None
+                    self.held.set()
+                    await self._let_go.wait()
                 cut = self._word is not None and self._word in data
                 if not cut or self._forward:
                     far_writer.write(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import msgspec
 import pytest
@@ -14,6 +16,13 @@ from .conftest import eventually
 from .opening import Opener, states_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("zookeeper")]
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """Both loops."""
+    return "asyncio", {"use_uvloop": request.param}
+
 
 NODE = Node(id="n1", addresses=("tcp://127.0.0.1:7070",), http="http://127.0.0.1:7080")
 

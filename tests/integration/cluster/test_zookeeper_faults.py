@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.integration.tstreams.aio.watchdog import Watchdog
-from tstreams.cluster import Leader, Node, SessionState
+from tstreams.cluster import Leader, Node, Outdated, SessionState
 from tstreams.cluster.coordination import new_cluster
 from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, create_cluster
@@ -52,6 +52,52 @@ async def test_leading_when_the_connection_is_cut(
         await eventually(lambda: one.session is SessionState.CONNECTED)
         assert SessionState.SUSPENDED in states
         assert SessionState.LOST not in states
+        await one.close()
+
+
+async def test_a_shard_that_was_led_by_another_in_between(
+    nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer, witness: Witness
+) -> None:
+    await nodes.create()
+    witness.begin()
+    two = await nodes.open(N2)
+    async with Proxy("127.0.0.1", zookeeper.port) as proxy:
+        one = await nodes.open(N1, hosts=proxy.address)
+        proxy.hold(b'"epoch":1')
+        asked = asyncio.ensure_future(one.lead(0))
+        await proxy.held.wait()  # it has seen that the shard is free, and that the epoch is 0
+        assert await two.lead(0) == 1
+        await two.release(0)
+        proxy.let_go()
+        assert await asked == 2
+        await one.close()
+
+
+async def test_a_director_that_was_too_slow(
+    nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer
+) -> None:
+    await nodes.create(shards=1)
+    two = await nodes.open(N2)
+    async with Proxy("127.0.0.1", zookeeper.port) as proxy:
+        one = await nodes.open(N1, hosts=proxy.address)
+        await one.stand()
+        await eventually(lambda: one.directing)
+        version = one.view.placement.version
+        proxy.hold(b'"nodes":["late"]')
+        asked = asyncio.ensure_future(one.place([["late"]], version=version))
+        await proxy.held.wait()
+        hand = Witness(nodes.settings.hosts, nodes.settings.cluster)
+        base = f"/tstreams/{nodes.settings.cluster}"
+        await asyncio.to_thread(hand.client.delete, f"{base}/director")
+        await asyncio.to_thread(hand.close)
+        await two.stand()
+        await eventually(lambda: two.directing)
+        assert await two.place([["n2"]], version=version) == version + 1
+        proxy.let_go()
+        with pytest.raises(Outdated):
+            await asked
+        await eventually(lambda: not one.directing)
+        await eventually(lambda: one.view.placement.shards == (("n2",),))
         await one.close()
 
 
@@ -150,8 +196,12 @@ async def test_zookeeper_falls_silent(
 
 
 async def test_the_server_is_killed_and_comes_back(
-    nodes: ZooKeeperOpener, zookeeper: ZooKeeperServer, witness: Witness
+    nodes: ZooKeeperOpener,
+    zookeeper: ZooKeeperServer,
+    witness: Witness,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tstreams.cluster.zookeeper.COORDINATION_DEADLINE_S", 60.0)
     await nodes.create()
     witness.begin()
     one, two = await nodes.open(N1), await nodes.open(N2)
