@@ -175,7 +175,8 @@ def test_leaders_change_and_nothing_is_lost_or_done_twice(
     async def main() -> None:
         world = World(tmp_path, seed)
         await world.start()
-        await world.lead(0)
+        while not any(it.shard.leading for it in world.replicas):
+            await world.lead(0)
         session = await world.ask(SimulatedRequest(OpenSession()))
         assert isinstance(session, SessionOpened)
         create = CreateStream(session.session, 1, 0, "s", WRITERS, 10**12)

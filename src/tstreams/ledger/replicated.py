@@ -135,7 +135,8 @@ class ReplicatedLog:
                 except EngineUnavailable as error:
                     log.warning("the log cannot be followed at the moment: %s", error)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), LOOK_EVERY_S)
+                    async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
+                        await changed.wait()
 
     async def catch_up(self) -> Position:
         """Read to the present end of the sequence; where the log ends then."""

@@ -152,7 +152,8 @@ class ClusterNode(Node):
             if coordination.directing:
                 await self._direct(coordination)
             with contextlib.suppress(TimeoutError, StopAsyncIteration):
-                await asyncio.wait_for(anext(watch), LOOK_EVERY_S)
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await anext(watch)
 
     async def _direct(self, coordination: Coordination) -> None:
         """Say where shards should be, if that is another place than before. Who leads meanwhile what a node led that is
@@ -263,7 +264,8 @@ class Seat:
                 self.settled = False
                 log.warning("shard %d: %s; trying again", self._replica.number, error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), LOOK_EVERY_S)
+                async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
+                    await self._changed.wait()
 
     async def _arrange(self) -> None:
         replica, coordination, number = self._replica, self._coordination, self._replica.number

@@ -102,8 +102,9 @@ class Replica:
         seen that epoch; waits as long as the engine has no majority. If it is cancelled it does not lead."""
         await self._opened.wait()
         async with self._steps:
+            await self._step_down()  # it may lead in an earlier epoch
             log_ = self._log
-            if log_ is None:
+            if log_ is None or self.shard.failed is not None:
                 raise Unavailable(self.shard.failed or "the shard is being opened")
             await log_.take_over(epoch, self.shard.clock())
             self.shard.begin_leading(epoch)
@@ -112,14 +113,17 @@ class Replica:
     async def step_down(self) -> None:
         """Lead no longer, and follow. What is under way is waited for, for a moment."""
         async with self._steps:
-            self._led = False
-            if self._log is None or not self.shard.leading:
-                return
-            if await self._let_land():
-                self._log.step_down()
-                self.shard.follow()
-                return
-        self.shard.fail(Unavailable("the engine did not answer while this node stepped down"))
+            await self._step_down()
+
+    async def _step_down(self) -> None:
+        self._led = False
+        if self._log is None or not self.shard.leading:
+            return
+        if await self._let_land():
+            self._log.step_down()
+            self.shard.follow()
+        else:  # what is under way may still happen, and nobody would apply it
+            self.shard.fail(Unavailable("the engine did not answer while this node stepped down"))
 
     async def close(self) -> None:
         """Answer what is under way, if it can be; then close everything. Closing twice does nothing."""
@@ -164,6 +168,8 @@ class Replica:
                     if isinstance(error, Corrupt) and not self._opened.is_set():
                         raise
                     log.error("shard %d is opened anew: %s", self.number, error)
+                except Exception:  # what is durable is not touched by it
+                    log.critical("shard %d: a mistake in the program", self.number, exc_info=True)
                 finally:
                     self._opened.clear()
                     await self._shut()

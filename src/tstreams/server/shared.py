@@ -169,8 +169,8 @@ class SharedShard(Shard):
 
     def told(self, group: Group) -> None:
         """A group that another has written, and that is confirmed."""
-        if self.leading:
-            self.fenced("another node leads")
+        if self.leading or self._turn is not None or self._pending:
+            self.fenced("another node leads")  # the core must not be ahead of the index here
         self._check_follows(group)
         self.records_since_flush += self._replay_groups([group], self.clock())
         self.index.applier.shown.clear()
@@ -180,8 +180,15 @@ class SharedShard(Shard):
         """Refuse a group if one before it is missing here."""
         ledger_id, offset = split_position(group[1][0][0] - GROUP_OVERHEAD_BYTES)
         applied_id, applied_offset = split_position(self.index.applied)
-        expected = applied_offset if ledger_id == applied_id else SECTOR_BYTES
-        if offset != expected or ledger_id < applied_id:
+        if ledger_id == applied_id:
+            follows = offset == applied_offset
+        else:  # all ledgers from there up to this one end where the index says, or are empty
+            ledgers = self.log.ledgers(applied_id - 1 if applied_id else 0)
+            ends = {it.id: it.size_bytes for it in ledgers if it.id < ledger_id}
+            first = ends.pop(applied_id, SECTOR_BYTES)
+            follows = offset == SECTOR_BYTES and first in (SECTOR_BYTES, applied_offset)
+            follows = follows and all(size == SECTOR_BYTES for size in ends.values())
+        if not follows:
             raise LogFailed(
                 f"a group at offset {offset} of ledger {ledger_id:x} does not follow on what was applied: "
                 f"offset {applied_offset} of ledger {applied_id:x}"
@@ -189,6 +196,7 @@ class SharedShard(Shard):
 
     def begin_leading(self, epoch: int) -> None:
         """The log is ours. Leases and sessions begin anew, as after a restart: nobody could keep them meanwhile."""
+        assert self._turn is None, "what was decided before is confirmed, or given up"
         self._make_core(self.clock())
         self.epoch = epoch
         self.leading = True

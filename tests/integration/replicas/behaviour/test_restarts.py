@@ -12,10 +12,8 @@ from tstreams.cluster.engines.nats import NatsServers
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def server(  # type: ignore[no-redef]
-    tmp_path: Path, one_server: NatsServers
-) -> Iterator[NodeProcess]:
+@pytest.fixture(name="server")
+def server_on_an_engine(tmp_path: Path, one_server: NatsServers) -> Iterator[NodeProcess]:
     server = NodeProcess(tmp_path / "data", one_server, led=True)
     server.start()
     yield server
