@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+import moebius
 import tstreams
 from tests.integration.replicas.sites import Site
 from tests.integration.tstreams.conftest import Clock, eventually
 from tstreams import Offset
 from tstreams.errors import NotLeader, Unavailable
+from tstreams.protocol import (
+    Fetch,
+    Fetched,
+    GetStream,
+    StreamInfo,
+    Subscribe,
+    Want,
+    decode_reply,
+    encode,
+)
 
 
 def connect(site: Site, name: str) -> tstreams.Client:
@@ -125,3 +136,32 @@ def test_a_node_that_does_not_lead_says_so(site: Site) -> None:
         tstreams.connect(site.nodes["b"].addresses[0], timeout=2.0) as ts,
     ):
         ts.create_stream("other")
+
+
+def test_a_follower_answers_those_who_are_content_with_it(site: Site) -> None:
+    site.start("a")
+    site.start("b")
+    site.lead("a")
+    with connect(site, "a") as ts:
+        work(ts)
+    site.caught_up("a", "b")
+    with moebius.connect(site.nodes["b"].addresses[0]) as wire:
+        with pytest.raises(moebius.Error) as refused:
+            wire.call("0:GetStream", encode(GetStream("clicks")))
+        assert refused.value.code == NotLeader.code
+        info = decode_reply(wire.call("0:any:GetStream", encode(GetStream("clicks"))))
+        assert isinstance(info, StreamInfo)
+        fetch = Fetch(info.id, [Want(0, 0)], 1 << 20, 0)
+        fetched = decode_reply(wire.call_parts("0:any:Fetch", encode(fetch))[0])
+        assert isinstance(fetched, Fetched)
+        assert len(fetched.transactions) == 6
+        with connect(site, "a") as ts, ts.producer("clicks", name="p") as producer:
+            producer.instant([b"pushed"], partition=0)
+            stream = wire.stream(
+                "0:any:Subscribe",
+                encode(Subscribe(info.id, [Want(0, 0)], 1 << 20)),
+                window_bytes=1 << 20,
+            )
+            pushed = decode_reply(stream.next_parts()[0])
+            assert isinstance(pushed, Fetched)
+            assert pushed.transactions
