@@ -6,6 +6,8 @@ that brings an event loop with it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -27,6 +29,8 @@ class Error(Exception):
     @staticmethod
     def from_wire(code: str, message: str) -> Error:
         """The error that a server named."""
+        if code == Unavailable.code and (found := NotLeader.read(message)) is not None:
+            return found
         return Error._classes.get(code, Error)(message)
 
 
@@ -94,3 +98,30 @@ class Corrupt(Error):
     """Bytes on the disk or on the wire are not what was written. The message says which."""
 
     code = "corrupt"
+
+
+class NotLeader(Unavailable):
+    """This node does not lead the shard. `addresses` are those of the node that does, as far as it is known.
+
+    It travels as `Unavailable`, which is what older clients take it for; newer ones read the rest from its text.
+    """
+
+    _TEXT = re.compile(r"shard (\d+) is led elsewhere in epoch (\d+): ask (.*)")
+    _NOBODY = "another node, soon"
+
+    def __init__(self, shard: int, epoch: int, addresses: Sequence[str] = ()) -> None:
+        self.shard = shard
+        self.epoch = epoch
+        self.addresses = tuple(addresses)
+        where = ", ".join(addresses) or self._NOBODY
+        super().__init__(f"shard {shard} is led elsewhere in epoch {epoch}: ask {where}")
+
+    @classmethod
+    def read(cls, message: str) -> NotLeader | None:
+        """The error that a server named so; None if it is another one."""
+        found = cls._TEXT.fullmatch(message)
+        if found is None:
+            return None
+        shard, epoch, where = found.groups()
+        addresses = () if where == cls._NOBODY else where.split(", ")
+        return cls(int(shard), int(epoch), addresses)

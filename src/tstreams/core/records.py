@@ -35,6 +35,49 @@ class SessionsEnded(Record, frozen=True, tag=2):
     expired: list[int]
 
 
+class SessionsNoted(Record, frozen=True, tag=40):
+    """How far sessions have come: (session, last number, what is acknowledged). The last record of a group in a log that
+    several nodes read: acknowledgements and refusals leave no other trace, and all nodes must forget the same answers."""
+
+    sessions: list[tuple[int, int, int]]
+
+
+class Swept(Record, frozen=True, tag=41):
+    """What had died by this time was removed from the index: see `index.sweeping`. Alone in its group."""
+
+    now_ms: int
+    budget: int
+    first_slot: int
+    first_job: bytes | None
+
+
+class LedgersDropped(Record, frozen=True, tag=42):
+    """Ledgers in which nothing is alive are deleted from the log, on all nodes."""
+
+    ledgers: list[int]
+
+
+class SnapshotBegun(Record, frozen=True, tag=43):
+    """The index is about to be written to the log, as it is somewhere behind this record."""
+
+
+class SnapshotPiece(Record, frozen=True, tag=44):
+    """Keys and values of the index as it was at the log position `at` follow: see `index.snapshot`. Pieces lie among
+    other records; `number` counts from 0."""
+
+    at: int
+    number: int
+
+
+class SnapshotEnded(Record, frozen=True, tag=45):
+    """All pieces of a snapshot lie between `at` and here."""
+
+    at: int
+    pieces: int
+    keys: int
+    size_bytes: int
+
+
 class StreamCreated(Record, frozen=True, tag=3):
     """A stream came to be."""
 
@@ -319,6 +362,12 @@ class CopyDropped(Record, frozen=True, tag=29):
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
+    | SessionsNoted
+    | Swept
+    | LedgersDropped
+    | SnapshotBegun
+    | SnapshotPiece
+    | SnapshotEnded
     | StreamCreated
     | StreamAltered
     | StreamDeleted

@@ -27,6 +27,7 @@ from .records import (
     Filled,
     InstantMade,
     ItemsSent,
+    LedgersDropped,
     Moved,
     Opened,
     OpenedWith,
@@ -36,7 +37,11 @@ from .records import (
     Refused,
     SessionBegun,
     SessionsEnded,
+    SessionsNoted,
     Settled,
+    SnapshotBegun,
+    SnapshotEnded,
+    SnapshotPiece,
     Staged,
     StepCommitted,
     StepPrepared,
@@ -45,6 +50,7 @@ from .records import (
     StreamCreated,
     StreamDeleted,
     StreamPurged,
+    Swept,
     Told,
     ToTell,
 )
@@ -62,6 +68,12 @@ class Transitions:
         self.by_type: dict[type, Callable[[int, Any], None]] = {
             SessionBegun: self._session_begun,
             SessionsEnded: self._sessions_ended,
+            SessionsNoted: self._sessions_noted,
+            Swept: self._moved,
+            LedgersDropped: self._moved,
+            SnapshotBegun: self._moved,
+            SnapshotPiece: self._moved,
+            SnapshotEnded: self._moved,
             StreamCreated: self._stream_created,
             StreamAltered: self._stream_altered,
             StreamDeleted: self._stream_deleted,
@@ -102,6 +114,13 @@ class Transitions:
             self._state.forget_agent(agent)
         for session in record.sessions:
             del self._state.sessions[session]
+
+    def _sessions_noted(self, now_ms: int, record: SessionsNoted) -> None:
+        for number, last, acked in record.sessions:
+            session = self._state.sessions[number]
+            session.last, session.acked = last, acked
+            for answered in [it for it in session.replies if it <= acked]:
+                del session.replies[answered]
 
     def _stream_created(self, now_ms: int, record: StreamCreated) -> None:
         self._count(record.stream)
@@ -193,7 +212,7 @@ class Transitions:
         self._release(record.transactions, Expired if record.expired else Cancelled)
 
     def _moved(self, now_ms: int, record: Moved) -> None:
-        """Where a batch lies is the index's business."""
+        """Where things lie, and what is removed when it is dead, is the index's business."""
 
     def _staged(self, now_ms: int, record: Staged) -> None:
         for transaction in record.transactions:

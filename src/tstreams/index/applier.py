@@ -16,6 +16,7 @@ from ..core.records import (
     Filled,
     InstantMade,
     ItemsSent,
+    LedgersDropped,
     Moved,
     Opened,
     OpenedWith,
@@ -23,12 +24,17 @@ from ..core.records import (
     ReaderReset,
     SessionBegun,
     SessionsEnded,
+    SessionsNoted,
+    SnapshotBegun,
+    SnapshotEnded,
+    SnapshotPiece,
     Staged,
     StepCommitted,
     StreamAltered,
     StreamCreated,
     StreamDeleted,
     StreamPurged,
+    Swept,
 )
 from ..errors import Error
 from ..limits import STREAMS_CACHED_MAX
@@ -51,6 +57,7 @@ from .keys import ONE_BATCH, SLOT_MS, Place, transaction_key
 from .live import LiveBytes
 from .spanning import Spanning
 from .store import Store
+from .sweeping import sweep
 
 
 @dataclass(slots=True)
@@ -90,6 +97,12 @@ class Applier:
         self._by_type: dict[type, Callable[[Any, int, int], None]] = {
             SessionBegun: self._session_begun,
             SessionsEnded: self._sessions_ended,
+            SessionsNoted: self._nothing,
+            Swept: self._swept,
+            LedgersDropped: self._ledgers_dropped,
+            SnapshotBegun: self._nothing,
+            SnapshotPiece: self._nothing,
+            SnapshotEnded: self._snapshot_ended,
             StreamCreated: self._stream_created,
             StreamAltered: self._stream_altered,
             StreamDeleted: self._stream_deleted,
@@ -175,6 +188,25 @@ class Applier:
         if self._last_slots.get((stream, partition)) != slot:
             self._last_slots[stream, partition] = slot
             self._batch.put(keys.slot_key(slot, stream, partition), b"")
+
+    # A log that several nodes read.
+
+    def _nothing(self, record: AnyRecord, position: int, size: int) -> None:
+        """It changes nothing here; the sessions that were noted are put by `apply`."""
+
+    def _swept(self, record: Swept, position: int, size: int) -> None:
+        assert not self._changed, (
+            "what is swept is read from the database, so nothing may be under way"
+        )
+        for partition in sweep(self._store, self._facts, self._live, self._batch, record):
+            self._last_slots.pop(partition, None)  # a slot is known only as long as it is there
+
+    def _ledgers_dropped(self, record: LedgersDropped, position: int, size: int) -> None:
+        self._live.forget(record.ledgers, self._batch)
+
+    def _snapshot_ended(self, record: SnapshotEnded, position: int, size: int) -> None:
+        value = keys.SNAPSHOT_PLACE.pack(record.at, position, record.size_bytes)
+        self.put(keys.SNAPSHOT, value)
 
     # Sessions.
 

@@ -58,6 +58,11 @@ class Index:
             self.store.write(batch)
             self.applied = end
 
+    def snapshot(self) -> tuple[int, int, int]:
+        """The last whole snapshot in the log: the position that it is of, where it ends, its bytes; 0 if there is none."""
+        value = self.store.get(keys.SNAPSHOT)
+        return (0, 0, 0) if value is None else keys.unpack_snapshot(value)
+
     def forget_ledgers(self, ledgers: list[int]) -> None:
         """Ledgers were deleted from the log."""
         batch = self.store.batch()

@@ -19,6 +19,7 @@ Y stream                          -> when a stream of another shard was deleted
 E slot, stream, partition         -> something of this partition dies in this slot of time
 X stream                          -> a deleted stream whose transactions are still to be removed
 L ledger                          -> bytes in it that are alive
+Z                                 -> the last whole snapshot in a log that several nodes read
 P                                 -> the log position that all this is as new as
 """
 
@@ -35,6 +36,7 @@ SLOT_MS = 5_000
 partition that is written to costs one small key per slot."""
 
 POSITION = b"P"
+SNAPSHOT = b"Z"
 STREAM_IDS = b"N"
 COPY_IDS = b"K"
 
@@ -54,6 +56,9 @@ PLACE_AND_COUNT = struct.Struct("<QII")
 LIVE = struct.Struct("<QQ")
 HEAD = struct.Struct("<QQQ")
 """The log position, the greatest transaction id, the greatest number."""
+
+SNAPSHOT_PLACE = struct.Struct("<QQQ")
+"""The log position that a snapshot is of, the one where it ends, its bytes."""
 
 transaction_key = _transaction.pack
 """Called as `transaction_key(b"T", stream, partition, transaction)`."""
@@ -274,6 +279,14 @@ def unpack_head(value: bytes) -> tuple[int, int, int]:
         raise _damaged(value, "the log position")
     position, transaction, number = HEAD.unpack(value)
     return position, transaction, number
+
+
+def unpack_snapshot(value: bytes) -> tuple[int, int, int]:
+    """The value of the Z key: the position that a snapshot is of, the one where it ends, its bytes."""
+    if len(value) != SNAPSHOT_PLACE.size:
+        raise _damaged(value, "the place of a snapshot")
+    at, ended, size_bytes = SNAPSHOT_PLACE.unpack(value)
+    return at, ended, size_bytes
 
 
 def _damaged(data: bytes, what: str) -> Corrupt:

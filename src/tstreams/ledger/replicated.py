@@ -135,7 +135,8 @@ class ReplicatedLog:
                 except EngineUnavailable as error:
                     log.warning("the log cannot be followed at the moment: %s", error)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), LOOK_EVERY_S)
+                    async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
+                        await changed.wait()
 
     async def catch_up(self) -> Position:
         """Read to the present end of the sequence; where the log ends then."""
@@ -206,6 +207,10 @@ class ReplicatedLog:
                 self._fenced = None
                 self._writes = True
                 return
+
+    def step_down(self) -> None:
+        """Write no more, and follow again. What is under way goes on; nobody is shut out by this."""
+        self._writes = False
 
     async def roll(self, now_ms: int) -> None:
         """Close the current ledger and begin the next."""

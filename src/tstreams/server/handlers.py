@@ -72,6 +72,10 @@ _CHANGES: tuple[type[Change], ...] = (
     PrepareStep,
 )
 
+ANY = "any:"
+"""What reads begin with that any node of a cluster may answer with what it has confirmed, which may be a little behind
+(`0:any:Fetch`). Without it only the leader answers."""
+
 
 class Handlers:
     """The commands of one shard. They are taken in the order in which they come, and answered later."""
@@ -98,7 +102,9 @@ class Handlers:
         self._register_read(FetchLast, self._fetch_last)
         for kind, inspect in Inspection(shard).by_type.items():
             self._register_read(kind, _encoded(inspect))
-        self.router.command(Subscribe.__name__, strategy=Strategy.PARALLEL)(self._subscribe())
+        for prefix, usable in (("", shard.check_usable), (ANY, shard.check_readable)):
+            command = prefix + Subscribe.__name__
+            self.router.command(command, strategy=Strategy.PARALLEL)(self._subscribe(usable))
 
     def _register(self, name: str, handler: Callable[[Request], object]) -> None:
         # What is answered later holds nobody up, so the order of arrival is all that is needed.
@@ -168,14 +174,20 @@ class Handlers:
 
         self._register(kind.__name__, handle)
 
+        def handle_any(request: Request) -> object:
+            message = read(request)
+            return shard.read_any(request, lambda request: answer(request, message))
+
+        self._register(ANY + kind.__name__, handle_any)
+
     # Reading.
 
-    def _subscribe(self) -> Callable[[Request], object]:
+    def _subscribe(self, check_usable: Callable[[], None]) -> Callable[[Request], object]:
         read, shard = self._gate.reader(Subscribe), self._shard
 
         def handle(request: Request) -> object:
             message = read(request)
-            shard.check_usable()
+            check_usable()
             return shard.subscriptions.serve(message, request.emit, shard.when_settled)
 
         async def handle_copy(request: Request) -> AsyncIterator[Answer]:

@@ -14,12 +14,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from moebius import LATER, Request
 
 from ..core.facts import Session, StreamState
-from ..core.records import AnyRecord, InstantMade, ToTell, decode_record, encode_record
+from ..core.records import (
+    AnyRecord,
+    InstantMade,
+    SessionsNoted,
+    ToTell,
+    decode_record,
+    encode_record,
+)
 from ..core.shard import Shard as Core
 from ..errors import Error, Expired, Unavailable
 from ..index import Index, IndexFailed
@@ -79,6 +86,12 @@ _REPLAY_RECORDS = 10_000
 """Records that are taken from the log in one step after a restart."""
 
 
+Answer: TypeAlias = tuple[Request | Caller | Held, AnyReply | Error]
+"""Who asked, and what for an answer: it goes out when the turn is over."""
+
+Read: TypeAlias = tuple[Request | Caller, Callable[[Any], Any]]
+"""Who reads, and what answers it then."""
+
 Schedule = Callable[[Callable[[], None]], object]
 """How the end of a turn is asked for."""
 
@@ -127,8 +140,8 @@ class Shard:
         """When the last change of this turn was decided on; 0 if there was none."""
         self._pending: list[tuple[AnyRecord, Record, Buffer | None]] = []
         self._pending_bytes = 0
-        self._answers: list[tuple[Request | Caller | Held, AnyReply | Error]] = []
-        self._reads: list[tuple[Request | Caller, Callable[[Any], Any]]] = []
+        self._answers: list[Answer] = []
+        self._reads: list[Read] = []
         self._settled: list[Callable[[], None]] = []
         self._touched: dict[int, Session] = {}
         self._begun_ns = 0
@@ -159,10 +172,7 @@ class Shard:
         except BaseException:
             self.index.store.close()
             raise
-        self.payloads = Payloads(self.log, self._cache_bytes, self.metrics)
-        self._visible = Visible(self.index, self.payloads, self.metrics)
-        self.reads = Reads(self._visible)
-        self.subscriptions = Subscriptions(self._visible, self.clock)
+        self._make_readers()
         try:
             self._make_core(now_ms)
             self._replay(now_ms)
@@ -172,6 +182,12 @@ class Shard:
             self.log.close()
             self.index.store.close()
             raise
+
+    def _make_readers(self) -> None:
+        self.payloads = Payloads(self.log, self._cache_bytes, self.metrics)
+        self._visible = Visible(self.index, self.payloads, self.metrics)
+        self.reads = Reads(self._visible)
+        self.subscriptions = Subscriptions(self._visible, self.clock)
 
     def _make_core(self, now_ms: int) -> None:
         index = self.index
@@ -423,6 +439,14 @@ class Shard:
         if self.core.state.groups.prepared:
             self._visible.check_settled(stream.id, [Want(it, 0) for it in stream.local])
 
+    def read_any(self, request: Request | Caller, answer: Callable[[Any], Any]) -> object:
+        """The same for a reader that is content with what any node has confirmed."""
+        return self.read(request, answer)
+
+    def check_readable(self) -> None:
+        """Refuse readers of that kind once the shard has stopped."""
+        self.check_usable()
+
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call this when everything decided so far is durable: now, if it is."""
         if self._pending:
@@ -452,10 +476,22 @@ class Shard:
             try:
                 self._write(pending, pending_bytes, touched)
             except Exception as error:
-                refusal = wire_error(self._write_failed(error))
-                for request, _ in answers:
-                    request.fail(refusal)
-                answers = []
+                answers = self._refuse(answers, error)
+        self._tell(answers, reads)
+
+    def _refuse(self, answers: list[Answer], error: Exception) -> list[Answer]:
+        """A turn did not become durable: tell those who asked. No answer is left."""
+        refusal = wire_error(self._write_failed(error))
+        for request, _ in answers:
+            request.fail(refusal)
+        return []
+
+    def _tell(
+        self,
+        answers: list[Answer],
+        reads: list[Read],
+    ) -> None:
+        """A turn is over: let its answers out, and tell those who wait."""
         for request, answer in answers:
             if isinstance(answer, Error):
                 request.fail(wire_error(answer))
@@ -497,11 +533,24 @@ class Shard:
         pending_bytes: int,
         touched: dict[int, Session],
     ) -> None:
+        self._check_room(pending_bytes)
+        now_ms, self._decided_ms = self._decided_ms or self.clock(), 0
+        positions = self.log.append(list(map(_ENCODED, pending)), now_ms)
+        self._take(pending, positions, self.log.end, touched)
+
+    def _check_room(self, pending_bytes: int) -> None:
         unflushed_bytes = self.records_since_flush * _INDEX_BYTES_PER_RECORD
         if pending_bytes and not self.room.fits(pending_bytes + unflushed_bytes):
             raise DiskFull(self.room.text())
-        now_ms, self._decided_ms = self._decided_ms or self.clock(), 0
-        positions = self.log.append(list(map(_ENCODED, pending)), now_ms)
+
+    def _take(
+        self,
+        pending: list[tuple[AnyRecord, Record, Buffer | None]],
+        positions: list[int],
+        end: int,
+        touched: dict[int, Session],
+    ) -> None:
+        """A group is durable, up to `end`: the index takes it."""
         if 0 < self.subscriptions.count <= _FEW_SUBSCRIPTIONS:
             self._push(pending)
         entries = []
@@ -510,7 +559,7 @@ class Shard:
             entries.append((record, position, sum(map(len, encoded))))
             if batch is not None:
                 remember(position, batch)
-        self._apply(entries, self.log.end, touched)
+        self._apply(entries, end, touched)
         self.records_since_flush += len(entries)
         shown = self.index.applier.shown
         commit_ns = time.perf_counter_ns() - self._begun_ns
@@ -523,6 +572,8 @@ class Shard:
         made = []
         for record, _, batch in pending:
             if type(record) is not InstantMade or batch is None:
+                if type(record) is SessionsNoted:
+                    continue
                 return
             made.append((record, batch))
         try:

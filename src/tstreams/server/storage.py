@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Protocol
 
 from ..index import Store
 from ..ledger.files import Folder, RealFolder
 from .room import Room
+
+_FRESH = "index.fresh"
 
 
 class Storage(Protocol):
@@ -34,6 +37,16 @@ class LocalStorage:
     def store(self) -> Store:
         """The database of the index."""
         return Store(self._path / "index")
+
+    def fresh_store(self) -> Store:
+        """An empty database beside it, which `adopt` puts in its place."""
+        shutil.rmtree(self._path / _FRESH, ignore_errors=True)
+        return Store(self._path / _FRESH)
+
+    def adopt(self) -> None:
+        """Put the fresh database, which is closed and durable, into the place of the old one, which is closed too."""
+        shutil.rmtree(self._path / "index", ignore_errors=True)
+        (self._path / _FRESH).rename(self._path / "index")
 
     def folder(self) -> RealFolder:
         """The folder of the ledgers."""

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.log.conftest import one_server, servers, servers_of, three_servers
+from tests.integration.replicas.sites import Site, in_memory, on_servers
+from tests.integration.tstreams.conftest import Clock
+
+__all__ = ["one_server", "servers", "three_servers"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "jetstream-1"])
+def site(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Site]:
+    """Nodes that share a log."""
+    found = servers_of(request.param, request)
+    site = Site(tmp_path, in_memory() if found is None else on_servers(found), clock)
+    yield site
+    site.close()
