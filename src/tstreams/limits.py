@@ -58,7 +58,8 @@ OPEN_TRANSACTIONS_MAX = 1_000_000
 """Open transactions of one shard, held in memory: some 300 bytes each."""
 
 SHARDS_MAX = 1024
-"""Shards of one cluster: more than it will have processor cores. What spans shards is told to each of them."""
+"""Shards of one cluster: more than it will have processor cores. What spans shards is told to each of them; every
+node watches the leader of each."""
 
 PREPARED_MAX = 100_000
 """Groups of one shard that wait for a decision elsewhere. They are held in memory."""
@@ -281,9 +282,6 @@ SINK_CLAIMS_MAX = 10
 
 CLUSTER_NAME_BYTES_MAX = 64
 """The name of a cluster: part of paths in ZooKeeper, and of names in log engines."""
-
-SHARDS_MAX = 4096
-"""Shards of one cluster. Every node watches the leader of each, and reads all of them when it connects."""
 
 COORDINATION_DEADLINE_S = 10.0
 """How long a call to the coordination service may take, waiting for a connection included."""

@@ -83,7 +83,7 @@ def split_hosts(hosts: str) -> tuple[str, str]:
 
 
 class _Packed(msgspec.Struct, frozen=True):
-    """A placement, with each node's id written once: 4096 shards on three nodes each are 60 KB."""
+    """A placement, with each node's id written once: 1024 shards on three nodes each are 15 KB."""
 
     nodes: list[str]
     shards: list[list[int]]
