@@ -20,10 +20,14 @@ from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings,
 from tstreams.errors import NotLeader
 from tstreams.protocol import ShardInfo
 from tstreams.server.cluster_node import ClusterNode
+from tstreams.sharding import home_of
 
 __all__ = ["can_start_zookeeper", "one_zookeeper", "zookeeper"]
 
 SHARDS = 2
+
+IN_FIRST = [it for it in (f"stream-{n}" for n in range(20)) if home_of(it, SHARDS) == 0]
+"""Streams that live in shard 0: clients do not follow shards to other nodes yet."""
 
 _numbers = itertools.count()
 
@@ -81,26 +85,27 @@ def cluster(tmp_path: Path, zookeeper: ZooKeeperServer, clock: Clock) -> Iterato
 def test_a_shard_has_a_leader_whoever_goes(cluster: Cluster) -> None:
     for name in "abc":
         cluster.join(name)
+    clicks, elsewhere = IN_FIRST[:2]
     eventually(lambda: cluster.all_follow(0) and cluster.all_follow(1), 60)
     first = eventually(lambda: cluster.leader_of(0))
     eventually(lambda: cluster.leader_of(1))
     with tstreams.connect(cluster.nodes[first].addresses[0]) as ts:
-        ts.create_stream("clicks")
-        with ts.producer("clicks", name="p") as producer:
+        ts.create_stream(clicks)
+        with ts.producer(clicks, name="p") as producer:
             producer.instant([b"before"], partition=0)
 
     other = next(name for name in "abc" if name != first)
     with tstreams.connect(cluster.nodes[other].addresses[0], timeout=5.0) as ts:
         with pytest.raises(NotLeader) as refused:
-            ts.create_stream("elsewhere")
+            ts.create_stream(elsewhere)
         assert refused.value.addresses == tuple(cluster.nodes[first].addresses)
 
     cluster.stop(first)
     second = eventually(lambda: cluster.leader_of(0))
     with tstreams.connect(cluster.nodes[second].addresses[0]) as ts:
-        with ts.producer("clicks", name="p") as producer:
+        with ts.producer(clicks, name="p") as producer:
             producer.instant([b"after"], partition=0)
-        with ts.consumer("clicks", name="c", start=Offset.oldest()) as consumer:
+        with ts.consumer(clicks, name="c", start=Offset.oldest()) as consumer:
             found = [txn.items[0] for txn in consumer.read(max_wait=0.2)]
     assert found == [b"before", b"after"]
 
