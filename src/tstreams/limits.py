@@ -181,9 +181,11 @@ BUSIEST_STREAMS = 50
 """Streams that are named in what a node has measured: as many as a monitoring system likes to keep apart."""
 
 TURN_WAITING_MAX = 100_000
+"""Requests that wait while a group is under way to the engine that keeps the log: what many clients send in the second
+or two that such an engine takes to elect a leader. More are refused."""
+
 TURN_WAITING_BYTES_MAX = 256 * MIB
-"""Requests, and bytes of their batches, that wait while a group is under way to the engine that keeps the log: what
-many clients send in the second or two that such an engine takes to elect a leader. More are refused."""
+"""Bytes of the batches of such requests. They are in memory."""
 
 PAYLOAD_CACHE_BYTES = 64 * MIB
 """Item batches that a shard keeps in memory after they were written: readers that keep up never touch
