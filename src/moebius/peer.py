@@ -198,8 +198,10 @@ class Peer:
         self.counts.requests += 1
         command = self._commands.get(call.command)
         if command is None:
-            self.fail(call.id, UnknownCommand(f"there is no command {call.command!r:.200}"))
-            return
+            command = self.server.router.fallback
+            if command is None:
+                self.fail(call.id, UnknownCommand(f"there is no command {call.command!r:.200}"))
+                return
         strategy = command.strategy
         if call.strategy is not None:
             asked = STRATEGIES.get(call.strategy)

@@ -56,6 +56,8 @@ class Router:
 
     def __init__(self) -> None:
         self.commands: dict[str, Command] = {}
+        self.fallback: Command | None = None
+        """What answers commands that nobody has registered."""
         self.background_tasks: list[BackgroundTask] = []
         self.start_hooks: list[BackgroundTask] = []
         self.stop_hooks: list[BackgroundTask] = []
@@ -99,6 +101,12 @@ class Router:
             return function
 
         return register
+
+    def otherwise(self, function: F) -> F:
+        """Let this handler answer all commands that no other is registered for; without one they fail with
+        `unknown_command`. The names are in its requests."""
+        self.fallback = Command("", function, Strategy.QUEUE, False, False, None)
+        return function
 
     def background(self, function: F) -> F:
         """Run this while a server runs: it gets the `Server`, and is any kind of handler."""

@@ -16,7 +16,8 @@ from ..router import Strategy
 from ..security import CurveClient
 from ..statistics import ClientStatistics
 from .connection import Connection, Locate, Settings
-from .exchange import Exchange, Pending, Sink
+from .exchange import Exchange
+from .pending import Pending, Sink
 from .states import State
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -31,8 +32,9 @@ class Client:
     their deadline.
 
     `timeout` (seconds, None for ever) is the deadline of each call; it travels with the request.
-    `on_push` gets what the server sends of its own accord; `on_state` each new `State`. Both are
-    called on the loop and must not block.
+    `on_push` gets what the server sends of its own accord; `on_state` each new `State`. `on_refused` is asked
+    about each failure of a request that may be repeated, with its command and the error: if it says True, the
+    request belongs elsewhere, and is kept until it is withdrawn. All are called on the loop and must not block.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Client:
         limits: Limits | None = None,
         on_push: Callable[[bytes], None] | None = None,
         on_state: Callable[[State], None] | None = None,
+        on_refused: Callable[[str, Error], bool] | None = None,
     ) -> None:
         self._settings = Settings(
             target=url if callable(url) else parse_address(url),
@@ -57,20 +60,25 @@ class Client:
             limits=limits or Limits(),
             on_push=on_push,
             on_state=on_state,
+            on_refused=on_refused,
         )
         self._timeout_s = timeout
         self._connection: Connection | None = None
 
     async def open(self, timeout: float = 10.0) -> Client:
         """Connect, and wait until that has worked once."""
-        if self._connection is None:
-            self._connection = Connection(self._settings)
         try:
-            await self._connection.ready(timeout)
+            await self.start().ready(timeout)
         except BaseException:
             await self.close()
             raise
         return self
+
+    def start(self) -> Connection:
+        """Begin to connect, on the running loop. Requests wait until that has worked, up to their deadlines."""
+        if self._connection is None:
+            self._connection = Connection(self._settings)
+        return self._connection
 
     async def close(self) -> None:
         """End every request with `Closed`, and the connection. May be called again."""
@@ -210,6 +218,17 @@ class Client:
     def cancel(self, pending: Pending) -> None:
         """Stop a request that was begun with `begin`. Its sink hears no more."""
         self._opened().exchange.cancel(pending)
+
+    def withdraw(self, is_wanted: Callable[[str], bool]) -> list[Pending]:
+        """Take back requests by their commands, in the order in which they were begun, if they may be repeated.
+
+        They are under way no more, and whoever has them must `begin_again`. Streams of such commands end.
+        """
+        return self._opened().exchange.withdraw(is_wanted)
+
+    def begin_again(self, pending: Pending) -> None:
+        """Send a request that was withdrawn, from this client or another one."""
+        self._opened().exchange.begin(pending)
 
     @property
     def state(self) -> State:

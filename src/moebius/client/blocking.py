@@ -21,7 +21,8 @@ from ..security import CurveClient
 from ..statistics import ClientStatistics
 from .asynchronous import DEFAULT_TIMEOUT_S
 from .connection import Connection, Locate, Settings
-from .exchange import Pending, Sink
+from .exchange import Exchange
+from .pending import Pending, Sink
 from .shared_loop import FOR_EVER, SharedLoop
 from .states import State
 
@@ -37,8 +38,13 @@ class Client:
     their deadline.
 
     `timeout` (seconds, None for ever) is the deadline of each call; it travels with the request.
-    `on_push` gets what the server sends of its own accord; `on_state` each new `State`. Both are
-    called on the I/O thread and must not block. After a fork the child must make its own client.
+    `on_push` gets what the server sends of its own accord; `on_state` each new `State`. `on_refused` is asked
+    about each failure of a request that may be repeated, with its command and the error: if it says True, the
+    request belongs elsewhere, and is kept until it is withdrawn. All are called on the I/O thread and must not
+    block. After a fork the child must make its own client.
+
+    It waits `connect_timeout` for the first connection. With None it does not wait, and can be made on any
+    thread: requests wait until there is one, up to their deadlines.
     """
 
     def __init__(
@@ -46,7 +52,7 @@ class Client:
         url: str | Locate,
         *,
         timeout: float | None = DEFAULT_TIMEOUT_S,
-        connect_timeout: float = 10.0,
+        connect_timeout: float | None = 10.0,
         token: str = "",
         name: str = "",
         tls: ssl.SSLContext | None = None,
@@ -54,6 +60,7 @@ class Client:
         limits: Limits | None = None,
         on_push: Callable[[bytes], None] | None = None,
         on_state: Callable[[State], None] | None = None,
+        on_refused: Callable[[str, Error], bool] | None = None,
     ) -> None:
         settings = Settings(
             target=url if callable(url) else parse_address(url),
@@ -64,6 +71,7 @@ class Client:
             limits=limits or Limits(),
             on_push=on_push,
             on_state=on_state,
+            on_refused=on_refused,
         )
         self._limits = settings.limits
         self._timeout_s = timeout
@@ -73,9 +81,27 @@ class Client:
         self._behind = 0
         """Actions that were posted and are not done yet: requests must not overtake them."""
         self._io = SharedLoop.get()
-        self._connection = self._io.run(self._open(settings, connect_timeout))
-        self._exchange = self._connection.exchange
-        self._io.add(self._connection)
+        self._connection: Connection
+        self._exchange: Exchange
+        self._closed = False
+        if connect_timeout is None:
+            self._behind = 1
+            self._io.post(lambda: self._start(settings))
+        else:
+            self._have(self._io.run(self._open(settings, connect_timeout)))
+
+    def _start(self, settings: Settings) -> None:
+        """On the I/O thread: begin to connect. What was begun before waits behind this."""
+        self._have(Connection(settings))
+        if self._closed:
+            self.close_soon()
+        with self._order:
+            self._behind -= 1
+
+    def _have(self, connection: Connection) -> None:
+        self._connection = connection
+        self._exchange = connection.exchange
+        self._io.add(connection)
 
     @staticmethod
     async def _open(settings: Settings, timeout_s: float) -> Connection:
@@ -90,8 +116,21 @@ class Client:
     def close(self) -> None:
         """End every request with `Closed`, and the connection. May be called again."""
         if self._io.pid == process.pid and not self._io.ended:
-            self._io.run(self._connection.close())
+            self._io.run(self._shut())
+
+    async def _shut(self) -> None:
+        self._closed = True
+        if self._is_started:
             self._io.remove(self._connection)
+            await self._connection.close()
+
+    @property
+    def _is_started(self) -> bool:
+        return hasattr(self, "_connection")
+
+    def close_soon(self) -> None:
+        """The same on the I/O thread, which cannot wait for it."""
+        self._io.begin(self._shut())
 
     def __enter__(self) -> Client:
         return self
@@ -243,13 +282,39 @@ class Client:
         if self._io.pid == process.pid:
             self._post(lambda: self._exchange.cancel(pending))
 
+    def withdraw(self, is_wanted: Callable[[str], bool]) -> list[Pending]:
+        """Take back requests by their commands, in the order in which they were begun, if they may be repeated.
+        On the I/O thread only.
+
+        They are under way no more, and whoever has them must `begin_again`. Streams of such commands end.
+        """
+        self._take_outbox()
+        return self._exchange.withdraw(is_wanted)
+
+    def begin_again(self, pending: Pending) -> None:
+        """Send a request that was withdrawn, from this client or another one, behind those begun before."""
+        self._post(lambda: self._exchange.begin(pending))
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Call this on the I/O thread, soon; from any thread."""
+        self._io.post(action)
+
+    def post_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Call this on the I/O thread, where this is called, too, after a while."""
+        self._io.loop.call_later(delay_s, action)
+
     def wait(self, gate: threading.Lock, timeout_s: float = FOR_EVER) -> bool:
         """Wait until a sink of yours has released this lock. Whether it did so in time.
 
         The same as `gate.acquire`, but sooner where messages follow each other quickly: the thread reads
         them by itself.
         """
-        return self._io.wait(gate, self._connection, timeout_s)
+        try:
+            connection = self._connection
+        except AttributeError:  # it has not begun to connect
+            with self._io.crowd():
+                return gate.acquire(timeout=timeout_s)
+        return self._io.wait(gate, connection, timeout_s)
 
     def go_on(self) -> None:
         """A request was begun whose answer nobody is going to `wait` for: let it come by itself."""
@@ -262,7 +327,7 @@ class Client:
     @property
     def state(self) -> State:
         """What the connection is doing."""
-        return self._connection.state
+        return self._connection.state if self._is_started else State.CONNECTING
 
     @property
     def id(self) -> int:

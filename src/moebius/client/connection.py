@@ -44,6 +44,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     on_push: Callable[[bytes], None] | None = None
     on_state: Callable[[State], None] | None = None
+    on_refused: Callable[[str, Error], bool] | None = None
 
 
 class Connection:
@@ -54,7 +55,11 @@ class Connection:
         self._address = settings.target if isinstance(settings.target, Address) else None
         self._loop = asyncio.get_running_loop()
         self.exchange = Exchange(
-            settings.limits, self._push_hook(), self._on_welcome, self._on_lost
+            settings.limits,
+            self._push_hook(),
+            self._on_welcome,
+            self._on_lost,
+            settings.on_refused,
         )
         self.state = State.CONNECTING
         self.connects = 0

@@ -5,6 +5,10 @@
                                     the link is lost, SENT goes back to WAITING if the request may
                                     be repeated, and else ends with `disconnected`.
 
+    SENT -> STRANDED -> WAITING     A request that may be repeated was refused here, and `on_refused` says
+                                    that it belongs elsewhere: it is kept until somebody takes it back with
+                                    `withdraw`, or the link is lost.
+
 All methods but `try_begin` belong to the thread of the connection's loop.
 """
 
@@ -16,7 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from ..errors import (
     BadRequest,
@@ -46,105 +49,24 @@ from ..messages import (
 )
 from ..statistics import ClientStatistics
 from ..transports.link import Link
+from .pending import DEAF, Pending, Sink
 from .states import State
 
 log = logging.getLogger("moebius.client")
 
-_NUMBER_MAX = 2**53
 _SHARED_TIMER_S = 5.0
 _SLOT_S = 0.25
 """Deadlines farther away than the first are kept to within the second."""
 _QUIET_STREAMS_MAX = 4
-_TIMEOUT_S_MAX = 10 * 365 * 86_400.0
-
-
-class Sink(Protocol):
-    """Where the responses of one request go. Exactly one of `done` and `fail` is called, once."""
-
-    def item(self, parts: Parts) -> None:
-        """One response of many."""
-
-    def done(self, parts: Parts | None) -> None:
-        """The last response, or None: no more."""
-
-    def fail(self, error: Error) -> None:
-        """The request failed."""
-
-
-class _Deaf:
-    """The sink of a request that has ended: there is nothing more to hear."""
-
-    def item(self, parts: Parts) -> None:
-        """Too late."""
-
-    def done(self, parts: Parts | None) -> None:
-        """Too late."""
-
-    def fail(self, error: Error) -> None:
-        """Too late."""
-
-
-_DEAF = _Deaf()
-
-
-class Pending:
-    """A request that has not ended."""
-
-    __slots__ = (
-        "command",
-        "credit",
-        "ended",
-        "expires_at",
-        "id",
-        "one_way",
-        "parts",
-        "repeat",
-        "sink",
-        "strategy",
-        "timer",
-        "waiting",
-        "watched_by",
-    )
-
-    def __init__(
-        self,
-        sink: Sink,
-        command: str,
-        parts: Parts,
-        *,
-        timeout_s: float | None,
-        credit: int | None = None,
-        strategy: str | None = None,
-        repeat: bool = False,
-        one_way: bool = False,
-    ) -> None:
-        if not isinstance(command, str):
-            raise TypeError(f"the name of a command is text, not {type(command).__name__}")
-        command.encode()  # a name that cannot be written raises here, where the caller sees it
-        if credit is not None and (not isinstance(credit, int) or not 0 < credit <= _NUMBER_MAX):
-            raise BadRequest(f"a stream's window is a positive number of bytes, not {credit!r}")
-        if timeout_s is not None and not timeout_s < _TIMEOUT_S_MAX:
-            timeout_s = None  # longer than anyone waits, or not a number
-        self.sink = sink
-        self.command = command
-        self.parts = parts
-        self.waiting = False
-        self.expires_at = None if timeout_s is None else time.monotonic() + timeout_s
-        self.credit = credit
-        self.strategy = strategy
-        self.repeat = repeat
-        self.one_way = one_way
-        self.id = NO_RESPONSE
-        self.ended = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.watched_by: dict[Pending, None] | None = None
 
 
 class Exchange:
     """All requests of one client. A `Receiver` of its link's messages.
 
     Invariants: `_sent` holds exactly the requests that the present link has carried and that have
-    not ended; without a link it is empty. `_waiting` may hold ended requests, which are skipped.
+    neither ended nor been refused for now; without a link it is empty, and so is `_stranded`, which holds the
+    latter. `_waiting` may hold ended requests, and others' requests, which are skipped. A request is in one of
+    the three of one exchange, and its numbers there are in the order in which it was begun.
     """
 
     def __init__(
@@ -153,11 +75,13 @@ class Exchange:
         on_push: Callable[[Parts], None] | None,
         on_welcome: Callable[[Welcome], None],
         on_lost: Callable[[str], None],
+        on_refused: Callable[[str, Error], bool] | None = None,
     ) -> None:
         self._limits = limits
         self._on_push = on_push
         self._on_welcome = on_welcome
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._inflight_max = 0
@@ -165,6 +89,8 @@ class Exchange:
         self._waiting: deque[Pending] = deque()
         self._waiting_live = 0
         self._sent: dict[int, Pending] = {}
+        self._stranded: dict[int, tuple[Pending, Error]] = {}
+        """Requests that belong elsewhere, and what they were refused with."""
         self._watched: dict[int, dict[Pending, None]] = {}
         """Requests with distant deadlines, by the slot of time in which those lie."""
         self._last_id = 0
@@ -279,9 +205,44 @@ class Exchange:
             self._end(pending)
             self._recall(pending)
 
+    def withdraw(self, is_wanted: Callable[[str], bool]) -> list[Pending]:
+        """Take back all requests with such commands that may be repeated, in the order in which they were begun.
+
+        They are under way no more; whoever has them begins them again, here or on another connection. The
+        server may have handled those that it has not answered. Their deadlines stand still meanwhile. Streams
+        of such commands end with `Disconnected`.
+        """
+        with self._lock:
+            carried = {**self._sent, **{it: held[0] for it, held in self._stranded.items()}}
+            wanted = {it: carried[it] for it in sorted(carried) if is_wanted(carried[it].command)}
+            taken = [it for it in wanted.values() if it.repeat]
+            ended = [it for it in wanted.values() if not it.repeat and it.credit is not None]
+            recalled = []
+            for pending in (*taken, *ended):
+                if self._sent.pop(pending.id, None) is not None:
+                    recalled.append(pending.id)
+                self._stranded.pop(pending.id, None)
+            for pending in self._waiting:
+                if pending.waiting is self and is_wanted(pending.command):
+                    (taken if pending.repeat else ended).append(pending)
+                    pending.waiting = None
+                    self._waiting_live -= 1
+            self._waiting = deque(it for it in self._waiting if it.waiting is self)
+        if self._link is not None:
+            for number in recalled:
+                self._link.send(Cancel(number), ())
+        for pending in taken:
+            self._unwatch(pending)
+            pending.id = NO_RESPONSE
+        for pending in ended:
+            text = f"{pending.command!r} goes on elsewhere"
+            self._fail(pending, Disconnected(text))
+        self.writable()
+        return taken
+
     def grant(self, pending: Pending, credit_bytes: int) -> None:
         """The reader of a stream has room for more."""
-        if pending.waiting and pending.credit is not None:
+        if pending.waiting is not None and pending.credit is not None:
             pending.credit += credit_bytes  # it travels with the request
         elif not pending.ended and self._link is not None:
             self._link.send(Credit(pending.id, credit_bytes), ())
@@ -292,7 +253,9 @@ class Exchange:
             self._closed = error
             waiting, self._waiting = self._waiting, deque()
             sent, self._sent = self._sent, {}
-        for pending in (*sent.values(), *waiting):
+            stranded, self._stranded = self._stranded, {}
+        refused = [pending for pending, _ in stranded.values()]
+        for pending in (*sent.values(), *refused, *waiting):
             self._fail(pending, error)
 
     # From the connection.
@@ -348,9 +311,9 @@ class Exchange:
                 if not self._has_room():
                     return
                 pending = self._waiting.popleft()
-                if pending.ended:
+                if pending.waiting is not self:
                     continue
-                pending.waiting = False
+                pending.waiting = None
                 self._waiting_live -= 1
                 error = self._transmit(pending)
             self._transmitted(pending, error)
@@ -360,7 +323,11 @@ class Exchange:
         with self._lock:
             self._link = None
             sent, self._sent = self._sent, {}
-            again = [pending for pending in sent.values() if pending.repeat]
+            again = [it for it in sent.values() if it.repeat and not it.ended]
+            if self._stranded:
+                again += [pending for pending, _ in self._stranded.values()]
+                again.sort(key=lambda pending: pending.id)
+                self._stranded = {}
             for pending in again:
                 self._wait(pending)
             self._waiting.extendleft(reversed(again))
@@ -388,7 +355,7 @@ class Exchange:
     # Inside.
 
     def _wait(self, pending: Pending) -> None:
-        pending.waiting = True
+        pending.waiting = self
         self._waiting_live += 1
 
     def _has_room(self) -> bool:
@@ -447,7 +414,15 @@ class Exchange:
         if pending.repeat and isinstance(error, Stopping):
             return  # the link ends in a moment: it is sent again on the next one, in its old place
         del self._sent[failure.id]
-        self._fail(pending, error)
+        if (
+            pending.repeat
+            and self._on_refused is not None
+            and not pending.ended
+            and self._on_refused(pending.command, error)
+        ):
+            self._stranded[failure.id] = pending, error
+        else:
+            self._fail(pending, error)
         if self._waiting:
             self.writable()
 
@@ -497,17 +472,26 @@ class Exchange:
     def _expire(self, pending: Pending) -> None:
         if pending.ended:
             return
-        where = (
-            "the server did not answer" if pending.id in self._sent else "there was no connection"
-        )
+        if self._sent.get(pending.id) is pending:
+            where = "the server did not answer"
+        elif (held := self._stranded.get(pending.id)) is not None and held[0] is pending:
+            where = f"nobody was found who answers ({held[1].message})"
+        else:
+            where = "there was no connection"
         self._recall(pending)
         text = f"{pending.command!r}: {where} within the deadline"
         self._fail(pending, DeadlineExceeded(text))
 
     def _recall(self, pending: Pending) -> None:
-        if self._sent.pop(pending.id, None) is not None and self._link is not None:
-            self._link.send(Cancel(pending.id), ())
-            self.writable()
+        """It has ended: the server need not answer. Another exchange may have it by now, under another number."""
+        number = pending.id
+        if self._sent.get(number) is pending:
+            del self._sent[number]
+            if self._link is not None:
+                self._link.send(Cancel(number), ())
+                self.writable()
+        elif (held := self._stranded.get(number)) is not None and held[0] is pending:
+            del self._stranded[number]
 
     def _fail(self, pending: Pending, error: Error) -> None:
         if not pending.ended:
@@ -520,14 +504,12 @@ class Exchange:
         A sink often holds on to its request. If both held each other, what was answered, which may be large,
         would stay until the garbage collector comes by.
         """
-        sink, pending.sink = pending.sink, _DEAF
+        sink, pending.sink = pending.sink, DEAF
         pending.ended = True
         pending.parts = ()
-        if pending.waiting:
-            pending.waiting = False
-            self._waiting_live -= 1
-            if len(self._waiting) > 2 * self._waiting_live + 100:
-                self._waiting = deque(it for it in self._waiting if not it.ended)
+        if pending.waiting is not None:
+            pending.waiting._wait_no_more(pending)
+        # `_unwatch`, without the call: every request comes by here.
         if pending.watched_by is not None:
             pending.watched_by.pop(pending, None)
             pending.watched_by = None
@@ -535,3 +517,17 @@ class Exchange:
             pending.timer.cancel()
             pending.timer = None
         return sink
+
+    def _wait_no_more(self, pending: Pending) -> None:
+        pending.waiting = None
+        self._waiting_live -= 1
+        if len(self._waiting) > 2 * self._waiting_live + 100:
+            self._waiting = deque(it for it in self._waiting if it.waiting is self)
+
+    def _unwatch(self, pending: Pending) -> None:
+        if pending.watched_by is not None:
+            pending.watched_by.pop(pending, None)
+            pending.watched_by = None
+        elif pending.timer is not None:
+            pending.timer.cancel()
+            pending.timer = None

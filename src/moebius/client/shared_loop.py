@@ -86,6 +86,8 @@ class SharedLoop:
         self._crowded_until = 0.0
         self._borrower: int | None = None
         """The thread that hands on messages in place of the loop's."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What was begun and nobody waits for: the loop itself would let go of it."""
         self._kick_in, self._kick_out = os.pipe()
         self.ended = False
         """Whether the interpreter ends: nothing comes any more."""
@@ -121,6 +123,12 @@ class SharedLoop:
             except BaseException:
                 future.cancel()
                 raise
+
+    def begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine there, from there, and wait for nothing."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def post(self, callback: Callable[[], None]) -> None:
         """Call this on the loop's thread, soon."""

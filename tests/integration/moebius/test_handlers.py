@@ -189,6 +189,18 @@ def test_errors_are_typed(serve: Serve, connect: Connect, address: str) -> None:
     assert client.call("plain", b"still here") == b"hello still here"
 
 
+def test_what_nobody_has_registered(serve: Serve, connect: Connect, address: str) -> None:
+    router = make_router()
+
+    @router.otherwise
+    def anything(request: Request) -> bytes:
+        return request.command.encode() + b" " + request.payload
+
+    client = connect(serve(router, address))
+    assert client.call("missing", b"x") == b"missing x"
+    assert client.call("plain", b"x") == b"hello x"
+
+
 def test_an_error_in_mid_stream_comes_after_the_items(
     serve: Serve, connect: Connect, address: str
 ) -> None:
