@@ -32,7 +32,20 @@ from tests.mutation.trial import (
     simulate,
 )
 
-MODULES = ("transitions", "state", "rules", "shard", "staging", "overruling", "facts", "records")
+MODULES = (
+    "transitions",
+    "state",
+    "rules",
+    "shard",
+    "staging",
+    "preparing",
+    "groups",
+    "copying",
+    "overruling",
+    "waits",
+    "facts",
+    "records",
+)
 """Those with the promises first."""
 
 

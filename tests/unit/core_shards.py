@@ -112,6 +112,7 @@ class Cluster:
         transactions: Sequence[int] = (),
         positions: Sequence[ReadPosition] = (),
         brought: Sequence[Brought] = (),
+        give_back: bool = False,
     ) -> Any:
         return self.members[shard].ask(
             Prepare,
@@ -121,6 +122,7 @@ class Cluster:
             list(transactions),
             list(positions),
             list(brought),
+            give_back,
             brought=[1] * len(brought),
         )
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.core_shards import FIRST, HOME, SECOND, SHARDS, Cluster, Member
 from tstreams.core.facts import Cancelled, Untold
-from tstreams.core.records import CopyDropped, StreamAltered, StreamCopied, ToTell
+from tstreams.core.records import CopyDropped, StreamAltered, StreamCopied, Told, ToTell
 from tstreams.core.waits import CopyNeeded, InDoubt
 from tstreams.errors import BadRequest, Fenced, NotFound
-from tstreams.limits import DELETED_KEPT_MS
+from tstreams.limits import CLOCKS_DIFFER_MS_MAX, DELETED_KEPT_MS
 from tstreams.model import IDS_PER_MS
 from tstreams.protocol import (
     AlterStream,
@@ -26,7 +26,7 @@ from tstreams.protocol import (
     StreamInfo,
     TellStream,
 )
-from tstreams.sharding import SHARD_BITS, giver_of
+from tstreams.sharding import SHARD_BITS, giver_of, home_of
 
 
 @pytest.fixture
@@ -38,6 +38,10 @@ def tell(cluster: Cluster, shard: int, number: int, info: StreamInfo | None) -> 
     member = cluster.members[shard]
     records, _ = member.shard.tell(member.now_ms, TellStream(number, info))
     return list(member.keep(records))
+
+
+def asked_for(error: CopyNeeded) -> tuple[int, int, str, int]:
+    return error.home, error.number, error.name, error.version
 
 
 # Numbers and places.
@@ -79,10 +83,10 @@ def test_what_is_not_known_has_to_be_asked_for(cluster: Cluster) -> None:
     ):
         with pytest.raises(CopyNeeded) as caught:
             do()
-        assert (caught.value.home, caught.value.number) == (HOME, cluster.info.id)
+        assert asked_for(caught.value) == (HOME, cluster.info.id, "", 0)
     with pytest.raises(CopyNeeded) as caught:
         cluster.first.ask(ResetReader, "clicks", "r", [])
-    assert (caught.value.home, caught.value.name) == (HOME, "clicks")
+    assert asked_for(caught.value) == (HOME, 0, "clicks", 0)
 
 
 def test_numbers_that_no_shard_gives_out_are_not_asked_for(cluster: Cluster) -> None:
@@ -131,12 +135,36 @@ def test_what_is_written_after_a_purge_is_there(cluster: Cluster) -> None:
     cluster.home.ask(Instant, agents[HOME], 0, items=1)
     cluster.home.ask(PurgeStream, "clicks", 10**18)
     home = cluster.home.shard.state.stream_named("clicks")
-    assert (home.version, home.purged_before) == (2, 50_000 * IDS_PER_MS + 1)
+    assert (home.version, home.purged_before) == (2, (50_000 + CLOCKS_DIFFER_MS_MAX) * IDS_PER_MS)
+    assert cluster.home.ask(Instant, agents[HOME], 0, items=1).id == home.purged_before
     info = StreamInfo(home.id, "clicks", 3, 60_000, "", None, home.purged_before, 2)
     tell(cluster, FIRST, home.id, info)
     made = cluster.first.ask(Instant, agents[FIRST], 1, items=1).id
     assert made >= home.purged_before
     assert cluster.first.again().state.last_id == made
+
+
+def test_a_purge_takes_what_other_shards_have_written_since_the_home_has(cluster: Cluster) -> None:
+    """Also if their clocks are a little ahead."""
+    agents = cluster.agents()
+    cluster.home.ask(Instant, agents[HOME], 0, items=1)
+    cluster.first.now_ms = cluster.home.now_ms + CLOCKS_DIFFER_MS_MAX - 1
+    late = cluster.first.ask(Instant, agents[FIRST], 1, items=1).id
+    cluster.home.ask(PurgeStream, "clicks", late + 1)
+    home = cluster.home.shard.state.stream_named("clicks")
+    assert home.purged_before == late + 1
+    assert cluster.home.again().state.last_id >= late  # and nothing is given out below
+
+
+def test_a_purge_looks_at_the_clock_where_two_shards_have_a_stream(cluster: Cluster) -> None:
+    """One shard alone knows which ids it has given out."""
+    home = cluster.home
+    names = [it for it in map("s{}".format, range(99)) if home_of(it, SHARDS) == HOME]
+    for name, partitions in zip(names, (1, 2), strict=False):
+        home.create(name, partitions)
+        home.ask(PurgeStream, name, 10**18)
+    purged = [home.shard.state.stream_named(it).purged_before for it in names[:2]]
+    assert purged == [1, (home.now_ms + CLOCKS_DIFFER_MS_MAX) * IDS_PER_MS]
 
 
 def test_what_a_step_has_replaced_here_is_not_brought_back(cluster: Cluster) -> None:
@@ -164,7 +192,9 @@ def test_the_home_knows_whom_it_has_to_tell(cluster: Cluster) -> None:
     assert isinstance(altered, StreamAltered)
     state = home.shard.state
     assert state.untold == {cluster.info.id: Untold(2, {FIRST, SECOND})}
-    home.keep(home.shard.told(0, [], [(cluster.info.id, 2, FIRST)]))
+    known = (cluster.info.id, 2, FIRST)
+    assert home.keep(home.shard.told(0, [], [known])) == [Told(0, 0, [], [known])]
+    assert state.untold == {cluster.info.id: Untold(2, {SECOND})}
     home.ask(PurgeStream, "clicks", 5)
     home.keep(home.shard.told(0, [], [(cluster.info.id, 2, SECOND)]))  # of what is old by now
     assert state.untold == {cluster.info.id: Untold(3, {FIRST, SECOND})}
@@ -205,6 +235,28 @@ def test_a_deleted_stream_does_not_come_back(cluster: Cluster) -> None:
     assert first.again().state.deleted == {number: first.now_ms}
 
 
+def test_a_deleted_stream_takes_nothing_of_another_along(cluster: Cluster) -> None:
+    opened = cluster.first.open(cluster.agents()[FIRST], 1)
+    name = next(it for it in map("s{}".format, range(99)) if home_of(it, SHARDS) == HOME)
+    other = cluster.home.create(name, 3)
+    cluster.copy(FIRST, other)
+    assert tell(cluster, FIRST, other.id, None) == [
+        CopyDropped(0, 0, other.id, [], cluster.first.now_ms)
+    ]
+    assert opened in cluster.first.shard.state.open
+
+
+def test_what_is_open_in_a_copy_ends_in_the_order_of_ids(cluster: Cluster) -> None:
+    name = next(it for it in map("s{}".format, range(99)) if home_of(it, SHARDS) == HOME)
+    info = cluster.home.create(name, 6)
+    cluster.copy(FIRST, info)
+    first, rank = cluster.first, cluster.home.agent("p", name)
+    agent = first.ask(OpenAgent, "producer", name, "p", rank, info.id, 1).agent
+    one, other = first.shard.state.stream(info.id).local
+    opened = [first.open(agent, partition) for partition in (other, one, other)]
+    assert tell(cluster, FIRST, info.id, None) == [CopyDropped(0, 0, info.id, opened, first.now_ms)]
+
+
 def test_a_deletion_is_remembered_where_there_was_no_copy(cluster: Cluster) -> None:
     assert tell(cluster, FIRST, cluster.info.id, None)
     assert cluster.copy(FIRST) == []
@@ -219,17 +271,26 @@ def test_deletions_are_forgotten_after_an_hour(
     monkeypatch.setattr("tstreams.core.state.DELETED_KEPT_MAX", 2)
     first.tick()
     assert len(first.shard.state.deleted) == 2
+    assert first.again().state.deleted == first.shard.state.deleted  # all nodes forget the same
     first.now_ms += DELETED_KEPT_MS
+    monkeypatch.setattr("tstreams.core.state.DELETED_FORGOTTEN_MAX", 1)
+    first.tick()
+    assert len(first.shard.state.deleted) == 1  # some at a time
+    first.now_ms += 60_000
     first.tick()
     assert not first.shard.state.deleted
+    assert not first.again().state.deleted
 
 
-def test_a_stream_that_was_made_anew_takes_the_place_of_its_copy(cluster: Cluster) -> None:
+@pytest.mark.parametrize("told", [False, True], ids=["asked for", "told"])
+def test_a_stream_that_was_made_anew_takes_the_place_of_its_copy(
+    cluster: Cluster, told: bool
+) -> None:
     agents = cluster.agents()
     opened = cluster.first.open(agents[FIRST], 1)
     cluster.home.ask(DeleteStream, "clicks")
     newer = cluster.home.create("clicks", 3)
-    dropped, copied = cluster.copy(FIRST, newer)
+    dropped, copied = tell(cluster, FIRST, newer.id, newer) if told else cluster.copy(FIRST, newer)
     assert dropped == CopyDropped(0, 0, cluster.info.id, [opened], cluster.first.now_ms)
     assert isinstance(copied, StreamCopied)
     assert cluster.first.shard.state.stream_named("clicks").id == newer.id
@@ -294,8 +355,8 @@ def test_a_request_that_waited_in_vain_is_refused_and_counted(cluster: Cluster) 
     request = ResetReader(first.session, 1, 0, "clicks", "r", [])
     with pytest.raises(CopyNeeded):
         first.shard.handle(first.now_ms, request)
-    for _ in range(2):
-        first.shard.refuse(first.now_ms, request, NotFound("there is none"))
+    for text in ("there is none", "and the first reason stays"):
+        first.shard.refuse(first.now_ms, request, NotFound(text))
     with pytest.raises(NotFound, match="there is none"):
         first.shard.handle(first.now_ms, request)
 

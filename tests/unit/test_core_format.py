@@ -12,6 +12,7 @@ from tstreams.core.records import (
     AgentEnded,
     AnyRecord,
     Committed,
+    CopiesForgotten,
     CopyDropped,
     Decided,
     Ended,
@@ -95,8 +96,19 @@ WRITTEN: list[tuple[AnyRecord, str]] = [
     (Overruled(7, 15, [300]), "080000009413070f91cd012c"),
     (OpenedWith(0, 0, 305, 8, 1, 9, 1_000, 5), "0e00000099140000cd0131080109cd03e805"),
     (
-        Prepared(7, 16, Group(2, 7, 5), 1_000, [9], [300], [302], [(8, "r", 0, 299)]),
-        "1e0000009915071093020705cd03e8910991cd012c91cd012e919408a17200cd012b",
+        Prepared(
+            7,
+            16,
+            Group(2, 7, 5),
+            1_000,
+            [9],
+            [300],
+            [302],
+            [(8, "r", 0, 299)],
+            [300],
+            [(300, 5, False)],
+        ),
+        "290000009b15071093020705cd03e8910991cd012c91cd012e919408a17200cd012b91cd012c9193cd012c05c2",
     ),
     (
         StepPrepared(
@@ -114,6 +126,7 @@ WRITTEN: list[tuple[AnyRecord, str]] = [
         "120000009b1c000008a16102cdea60a164c401730402",
     ),
     (CopyDropped(0, 0, 8, [300], 1_000), "0c000000961d00000891cd012ccd03e8"),
+    (CopiesForgotten(0, 0, [8, 300]), "09000000941e00009208cd012c"),
 ]
 """As they were written first. These lines are never changed; fields are only added, at the end of a record."""
 
@@ -143,6 +156,10 @@ def test_what_earlier_versions_wrote_has_the_defaults() -> None:
     begun = bytes.fromhex("160000009907070509a870726f647563657208a1700691cd012c")
     agent = AgentBegun(7, 5, 9, "producer", 8, "p", 6, [300], 0)
     assert decode_record(memoryview(begun)) == (agent, len(begun))
+    data = bytes.fromhex("1e0000009915071093020705cd03e8910991cd012c91cd012e919408a17200cd012b")
+    positions = [(8, "r", 0, 299)]
+    prepared = Prepared(7, 16, Group(2, 7, 5), 1_000, [9], [300], [302], positions, [], [])
+    assert decode_record(memoryview(data)) == (prepared, len(data))
 
 
 @pytest.mark.parametrize("record", [it for it, _ in WRITTEN], ids=lambda it: type(it).__name__)

@@ -20,9 +20,10 @@ from tstreams.core.records import (
     Settled,
     StepPrepared,
 )
+from tstreams.core.shard import Shard
 from tstreams.core.waits import InDoubt
 from tstreams.errors import BadRequest, Expired, Fenced, InvalidState, TooLarge
-from tstreams.limits import SESSION_TTL_MS
+from tstreams.limits import LEASE_MS_MAX, LEASE_MS_MIN, SESSION_TTL_MS
 from tstreams.protocol import (
     Brought,
     CancelStep,
@@ -35,6 +36,7 @@ from tstreams.protocol import (
     Group,
     KeepAlive,
     OpenAgent,
+    Prepare,
     PrepareStep,
     ReadPosition,
     ResetReader,
@@ -81,6 +83,7 @@ def test_what_is_brought_stays_open_until_the_decision(cluster: Cluster) -> None
     cluster.prepare(FIRST, group, [agents[FIRST]], brought=[Brought(agents[FIRST], 1)])
     brought, prepared = cluster.first.log[-2:]
     assert isinstance(brought, OpenedWith)
+    assert (brought.session, brought.sequence) == (0, 0), "the request is named by what comes last"
     assert isinstance(prepared, Prepared)
     assert prepared.transactions == [brought.transaction]
     assert cluster.first.frontier(1) == brought.transaction
@@ -102,6 +105,59 @@ def test_what_does_not_happen_is_cancelled(cluster: Cluster) -> None:
     assert ended(first) == {opened: Cancelled}
     assert first.shard.state.position(cluster.info.id, "r", 1) == 0
     assert not first.shard.state.groups.positions
+
+
+def shape(shard: Shard, transaction: int) -> tuple[int, int, bool, bool]:
+    it = shard.state.open[transaction]
+    return it.items, it.batches, it.unfinished, it.group is not None
+
+
+def test_what_was_open_before_is_open_again_if_it_is_to_be_given_back(cluster: Cluster) -> None:
+    agents = cluster.agents()
+    first, agent = cluster.first, agents[FIRST]
+    sent, filled, cut, empty = (first.open(agent, 1) for _ in range(4))
+    first.send(agent, sent, 3)
+    first.send(agent, filled, 2)
+    first.send(agent, filled, 0)  # an item whose end is still to come
+    before = {it: shape(first.shard, it) for it in (sent, filled, cut, empty)}
+    assert before[filled] == (2, 2, True, False)
+    group = cluster.group()
+    brought = [Brought(agent, 1, filled), Brought(agent, 1, cut), Brought(agent, 1)]
+    everything = [sent, filled, cut, empty]
+    cluster.prepare(FIRST, group, [agent], everything, brought=brought, give_back=True)
+    prepared = first.log[-1]
+    assert isinstance(prepared, Prepared)
+    assert (prepared.kept, prepared.cut) == (everything, [(filled, 1, True), (cut, 1, False)])
+    (new,) = set(prepared.transactions) - set(everything)
+    assert shape(first.shard, filled) == (3, 3, False, True)
+    first.now_ms += 2 * LEASE_MS
+    cluster.settle(FIRST, group, False)
+    assert ended(first) == {new: Cancelled}
+    for shard in (first.shard, first.again()):
+        assert {it: shape(shard, it) for it in before} == before
+        assert list(shard.state.open) == everything
+    first.tick()  # their leases have begun anew
+    assert list(first.shard.state.open) == everything
+    first.send(agent, filled, 1)
+    again = cluster.group()
+    cluster.prepare(FIRST, again, [agent], [sent, filled], give_back=True)
+    cluster.settle(FIRST, again, True)
+    assert ended(first)[filled] is InvalidState
+    first.now_ms += LEASE_MS
+    first.tick()
+    assert not first.shard.state.open
+    assert ended(first)[cut] is Expired
+
+
+def test_who_takes_a_name_over_ends_what_was_given_back(cluster: Cluster) -> None:
+    agents = cluster.agents()
+    first, agent = cluster.first, agents[FIRST]
+    opened = first.open(agent, 1)
+    group = cluster.group()
+    cluster.prepare(FIRST, group, [agent], [opened], give_back=True)
+    cluster.settle(FIRST, group, False)
+    cluster.agents()
+    assert ended(first)[opened] is Fenced
 
 
 def test_positions_move_when_it_happens(cluster: Cluster) -> None:
@@ -177,6 +233,8 @@ def test_operators_wait(cluster: Cluster) -> None:
     cluster.prepare(FIRST, group, [agents[FIRST]], [opened])
     operator = cluster.first.another()
     in_doubt(lambda: operator.ask(EndTransactions, [opened]), [group], "invalid_state")
+    with pytest.raises(InvalidState, match="is not open"):
+        operator.ask(EndTransactions, [opened + 1])
 
 
 def test_a_stream_is_deleted_after_the_decision() -> None:
@@ -227,6 +285,25 @@ def test_a_clock_that_goes_back_does_not_put_the_question_off(cluster: Cluster) 
     assert first.shard.state.groups.due == {group: "expired"}
 
 
+def test_after_the_clock_went_back_groups_are_asked_for_in_their_order(cluster: Cluster) -> None:
+    first = cluster.first
+    first.now_ms = 100_000
+    late, soon = cluster.group(), cluster.group()
+    first.ask(Prepare, late, 5 * LEASE_MS, [], [], [])
+    first.ask(Prepare, soon, LEASE_MS, [], [], [])
+    first.tick()
+    first.now_ms = 50_000
+    first.tick()
+    for number, group in ((1, soon), (5, late)):
+        first.now_ms = 50_000 + number * LEASE_MS
+        first.tick()
+        assert list(first.shard.state.groups.due) == [group]
+        first.shard.state.groups.due.clear()
+    first.now_ms = 100_000 + 5 * LEASE_MS
+    first.tick()
+    assert first.shard.state.groups.due == {}, "once is enough"
+
+
 def test_a_session_ends_after_the_decision(cluster: Cluster) -> None:
     agents = cluster.agents()
     first = cluster.first
@@ -241,6 +318,17 @@ def test_a_session_ends_after_the_decision(cluster: Cluster) -> None:
     first.now_ms += 20_000
     first.tick()
     assert isinstance(first.log[-1], SessionsEnded)
+
+
+def test_a_session_that_ends_before_its_groups_asks_for_the_decision(cluster: Cluster) -> None:
+    agents = cluster.agents()
+    first = cluster.first
+    group = cluster.group()
+    first.ask(Prepare, group, LEASE_MS_MAX, [agents[FIRST]], [], [])
+    first.now_ms += SESSION_TTL_MS
+    first.tick()
+    assert first.session in first.shard.state.sessions
+    assert first.shard.state.groups.due == {group: "expired"}
 
 
 # The decider.
@@ -305,9 +393,12 @@ def test_of_many_refusals_the_lowest_are_remembered_as_one(
         cluster.ask(Group(HOME, cluster.home.session, number))
     session = cluster.home.shard.state.sessions[cluster.home.session]
     assert (session.refused, session.refused_to) == ({7: "expired", 9: "expired"}, 5)
-    with pytest.raises(Expired):
-        cluster.decide(Group(HOME, cluster.home.session, 4), [FIRST])
-    assert not cluster.ask(Group(HOME, cluster.home.session, 4))
+    records = len(cluster.home.log)
+    for number in (4, 5):
+        with pytest.raises(Expired):
+            cluster.decide(Group(HOME, cluster.home.session, number), [FIRST])
+        assert not cluster.ask(Group(HOME, cluster.home.session, number))
+    assert len(cluster.home.log) == records, "it was refused before"
     cluster.decide(Group(HOME, cluster.home.session, 6), [FIRST])
 
 
@@ -320,12 +411,33 @@ def test_only_the_decider_decides(cluster: Cluster) -> None:
         cluster.ask(Group(FIRST, cluster.first.session, 1))
 
 
-@pytest.mark.parametrize("others", [[HOME], [FIRST, FIRST], [SHARDS]])
+@pytest.mark.parametrize(
+    "others", [[HOME], [FIRST, FIRST], [SHARDS], [FIRST, HOME], [FIRST, SHARDS]]
+)
 def test_a_decision_names_others(cluster: Cluster, others: list[int]) -> None:
     with pytest.raises(BadRequest, match="no such participants"):
         cluster.decide(cluster.group(), others)
     with pytest.raises(BadRequest, match="no such participants"):
         cluster.home.ask(Commit, [], [], [], [], [FIRST], 0)
+
+
+@pytest.mark.parametrize("lease_ms", [LEASE_MS_MIN, LEASE_MS_MAX])
+def test_a_group_has_a_lease_as_transactions_have(cluster: Cluster, lease_ms: int) -> None:
+    group, beyond = cluster.group(), (LEASE_MS_MIN - 1, LEASE_MS_MAX + 1)
+    for wrong_ms in beyond:
+        with pytest.raises(BadRequest, match=f"not {wrong_ms}"):
+            cluster.first.ask(Prepare, group, wrong_ms, [], [], [])
+    cluster.first.ask(Prepare, group, lease_ms, [], [], [])
+    assert cluster.first.shard.state.groups.prepared[group].lease_ms == lease_ms
+
+
+def test_a_group_is_prepared_once(cluster: Cluster) -> None:
+    group = cluster.group()
+    cluster.prepare(FIRST, group, [])
+    before = cluster.first.shard.state.groups.prepared[group]
+    with pytest.raises(InvalidState, match="is prepared here already"):
+        cluster.prepare(FIRST, group, [])
+    assert cluster.first.shard.state.groups.prepared == {group: before}
 
 
 def test_there_is_a_limit_to_what_is_in_doubt(
@@ -336,11 +448,17 @@ def test_there_is_a_limit_to_what_is_in_doubt(
     cluster.prepare(FIRST, cluster.group(), [agents[FIRST]])
     with pytest.raises(TooLarge, match="wait for their decisions"):
         cluster.prepare(FIRST, cluster.group(), [agents[FIRST]])
-    monkeypatch.setattr("tstreams.core.preparing.OPEN_TRANSACTIONS_MAX", 0)
+
+
+def test_what_comes_with_a_group_is_open_and_counts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = cluster.agents()[FIRST]
+    monkeypatch.setattr("tstreams.core.preparing.OPEN_TRANSACTIONS_MAX", 2)
+    cluster.first.open(agent, 1)
     with pytest.raises(TooLarge, match="are open already"):
-        cluster.prepare(
-            SECOND, cluster.group(), [agents[SECOND]], brought=[Brought(agents[SECOND], 2)]
-        )
+        cluster.prepare(FIRST, cluster.group(), [agent], brought=[Brought(agent, 1)] * 2)
+    cluster.prepare(FIRST, cluster.group(), [agent], brought=[Brought(agent, 1)])
 
 
 # Steps of jobs.
@@ -381,6 +499,27 @@ def test_a_step_happens_as_a_whole(cluster: Cluster) -> None:
         staged(cluster, agents)
 
 
+def test_the_last_step_of_a_job_is_forgotten_with_the_job(cluster: Cluster) -> None:
+    mine = staged(cluster, cluster.agents())
+    group, first = cluster.group(), cluster.first
+    prepare_step(cluster, group, [mine], replace=[], final=True)
+    assert first.log[-1] == StepPrepared(
+        first.session, first.sequence, group, LEASE_MS, STEP_JOB, 0, [mine], [], [], [], True
+    )
+    cluster.settle(FIRST, group, True)
+    assert first.shard.state.last_step(STEP_JOB) == -1
+
+
+def test_a_step_does_not_wait_for_a_later_one(cluster: Cluster) -> None:
+    agents = cluster.agents()
+    later = cluster.group()
+    prepare_step(cluster, later, [staged(cluster, agents, 1)], 1)
+    mine, group = staged(cluster, agents), cluster.group()
+    prepare_step(cluster, group, [mine])
+    assert cluster.first.shard.state.open[mine].group == group
+    in_doubt(lambda: prepare_step(cluster, cluster.group(), [], 1), [later, group], "invalid_state")
+
+
 def test_a_step_that_does_not_happen_leaves_other_attempts_as_they_were(cluster: Cluster) -> None:
     agents = cluster.agents()
     first = cluster.first
@@ -407,7 +546,11 @@ def test_a_step_that_is_over_is_done_again_and_nothing_is_prepared(cluster: Clus
     prepare_step(cluster, again, [mine])
     assert not cluster.first.shard.state.groups.prepared
     cluster.home.ask(CommitStep, STEP_JOB, 0, [], [], False, [FIRST], again.number)
-    assert [type(it) for it in cluster.home.log[-2:]] == [Ended, Refused]
+    home = cluster.home
+    assert home.log[-2:] == [
+        Ended(home.session, home.sequence, [], False),
+        Refused(home.session, 0, again.number, "invalid_state", [FIRST]),
+    ]
     decided = cluster.home.shard.state.groups.decided[again.session, again.number]
     assert (decided.committed, decided.others) == (False, {FIRST})
     assert not cluster.ask(again)
@@ -415,6 +558,11 @@ def test_a_step_that_is_over_is_done_again_and_nothing_is_prepared(cluster: Clus
     cluster.ask(once_more)
     cluster.home.ask(CommitStep, STEP_JOB, 0, [], [], False, [FIRST], once_more.number)
     assert isinstance(cluster.home.log[-1], Ended)
+
+
+def test_a_job_without_a_name_prepares_nothing(cluster: Cluster) -> None:
+    with pytest.raises(BadRequest, match="job"):
+        cluster.first.ask(PrepareStep, cluster.group(), LEASE_MS, " ", 0, [])
 
 
 def test_a_step_is_committed_at_the_home_of_its_job(cluster: Cluster) -> None:

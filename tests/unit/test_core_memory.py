@@ -224,7 +224,7 @@ def test_an_agent_that_was_fenced_before_the_index_knew_it() -> None:
     with pytest.raises(Fenced):
         client.ask(Instant, old, 0, items=1)
     closed = client.agent("p2")
-    facts.agents.append(Agent(closed, "producer", facts.streams[0].id, "p2", client.session))
+    facts.agents.append(Agent(closed, "producer", facts.streams[0].id, "p2", client.session, 0))
     client.ask(CloseAgent, closed)
     with pytest.raises(Fenced):
         client.ask(Instant, closed, 0, items=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.unit.index_book import HOUR_MS, Book, stream
@@ -11,6 +12,8 @@ from tstreams.core.facts import DecidedGroup, Session, Untold
 from tstreams.core.records import (
     AgentBegun,
     AnyRecord,
+    Committed,
+    CopiesForgotten,
     CopyDropped,
     Decided,
     ItemsSent,
@@ -76,6 +79,40 @@ def test_a_group_is_settled(book: Book, committed: bool) -> None:
     assert facts.position(1, "r", 0) == (33 if committed else None)
     assert bool(book.live()) == committed
     assert not {"O", "D", "B"} & set(book.kinds())
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_is_given_back_has_what_it_had_before(book: Book, apart: bool) -> None:
+    for number in (50, 51, 52):
+        book.apply(Opened(0, 0, number, 1, 0, 9, 500))
+    book.apply(ItemsSent(0, 0, 50, 1, 0, 2))
+    before, live_bytes = book.contents(), sum(book.live().values())
+    kept = Prepared(3, 1, GROUP, 1000, [9], [50, 51, 53], [52], [], [50, 51, 52], [])
+    group = msgspec.structs.replace(kept, cut=[(50, 3, False), (51, 1, False)])
+    records: list[AnyRecord] = [
+        ItemsSent(0, 0, 50, 1, 0, 3),
+        ItemsSent(0, 0, 51, 1, 0, 1),
+        OpenedWith(0, 0, 53, 1, 0, 9, 1000, 4),
+        group,
+    ]
+    book.apply(*records)
+    (it,) = book.index.facts.prepared()
+    assert (it.kept, it.cut) == ([50, 51, 52], [(50, 3, False), (51, 1, False)])
+    if apart:
+        book.ledger = 2
+        book.apply(Moved(0, 0, 50, 1, 0, 1))
+    book.apply(Settled(0, 0, GROUP, False, 1))
+    where = (b"L", b"P")  # how much is dead, and how far it has come
+    assert _without(book.contents(), where) == _without(before, where)
+    assert sum(book.live().values()) == live_bytes
+    found = {it.id: (it.items, it.batches) for it in book.index.facts.open_transactions()}
+    assert found == {50: (2, 1), 51: (0, 0), 52: (0, 0)}
+    book.apply(ItemsSent(0, 0, 50, 1, 0, 7), Committed(0, 0, [50], [51, 52], []))
+    assert book.ids(1) == [50]
+
+
+def _without(contents: dict[bytes, bytes], kinds: tuple[bytes, ...]) -> dict[bytes, bytes]:
+    return {key: value for key, value in contents.items() if not key.startswith(kinds)}
 
 
 def test_what_is_prepared_can_be_moved(book: Book) -> None:
@@ -190,7 +227,7 @@ def test_a_copy_that_changes_is_swept(book: Book, newer: StreamCopied, looked_at
     assert [it for it in slots if it[0] == 0] == [(0, COPIED, it) for it in range(4) if looked_at]
 
 
-def test_a_dropped_copy_is_remembered_for_an_hour(book: Book) -> None:
+def test_a_dropped_copy_is_remembered_until_that_is_forgotten(book: Book) -> None:
     book.apply(copied(), Opened(0, 0, 50, COPIED, 0, 9, 500))
     book.apply(AgentBegun(3, 1, 9, "producer", COPIED, "p", 0, [], 4))
     agent = book.index.facts.agent(9)
@@ -202,8 +239,9 @@ def test_a_dropped_copy_is_remembered_for_an_hour(book: Book) -> None:
     assert list(facts.dropped_copies()) == [(COPIED + 1, 4_000), (COPIED, 5_000)]
     book.sweep_all(5_000)
     assert not {"X", "A", "K"} & set(book.kinds())
-    book.sweep_all(4_000 + 2 * HOUR_MS)
-    assert list(facts.dropped_copies()) == []
+    book.sweep_all(4_000 + 2 * HOUR_MS)  # by its record only
+    book.apply(CopiesForgotten(0, 0, [COPIED + 1, COPIED + 2]))
+    assert list(facts.dropped_copies()) == [(COPIED, 5_000)]
 
 
 def test_a_damaged_decision_is_corrupt(book: Book) -> None:

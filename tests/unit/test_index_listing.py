@@ -186,3 +186,18 @@ def test_the_newest_first(book: Book) -> None:
     assert [it for it, _ in back(1, 1, 51, 57)] == [57, 54, 51]
     assert list(back(1, 0, 0, 49)) == []
     assert book.index.applier.shown == [1] * 9
+
+
+def test_one_reader_by_its_name(book: Book) -> None:
+    book.apply(stream(1, "a", 9), stream(2, "b", 9), SessionBegun(7, 0))
+    book.apply(begun(9, "reader", 1, "idle"))
+    book.apply(saved(1, "r", *((it, 50 + it) for it in range(9))), saved(1, "rr", (0, 1)))
+    reader = book.index.listing.reader
+    found = reader(1, "r", 9)
+    assert found is not None
+    assert (found.name, found.positions_more) == ("r", False)
+    assert found.positions == [(it, 50 + it) for it in range(9)]
+    found = reader(1, "r", 8)
+    assert found is not None
+    assert (found.positions[-1], found.positions_more) == ((7, 57), True)
+    assert [reader(*who, 9) for who in ((1, "idle"), (1, "nobody"), (2, "r"))] == [None] * 3

@@ -40,7 +40,7 @@ class Agent:
     stream: int
     name: str
     session: int
-    given_rank: int = 0
+    given_rank: int
     """Its number at the home of its stream; 0 at the home itself."""
 
     @property
@@ -73,6 +73,12 @@ class OpenTransactionState:
     step: int = 0
     group: Group | None = None
     """The group whose decision it waits for, if it is prepared."""
+
+    def cut(self, items: int, unfinished: bool) -> None:
+        """It loses its last batch, of so many items; `unfinished` as it was before."""
+        self.items -= items
+        self.batches -= 1
+        self.unfinished = unfinished
 
 
 class Cancelled(InvalidState):
@@ -124,8 +130,18 @@ class PreparedGroup:
     """What other attempts at the step have staged: dropped with the commit, else as it was."""
     replaced: list[tuple[int, int]] = field(default_factory=list)
     final: bool = False
+    kept: list[int] = field(default_factory=list)
+    """Its transactions that are open again if it is refused."""
+    cut: list[tuple[int, int, bool]] = field(default_factory=list)
+    """Those of them that lose their last batch then: see `records.Prepared`."""
     expires_at_ms: int = 0
     """When the decider is asked."""
+
+    @property
+    def cancelled(self) -> list[int]:
+        """The transactions that end if it is refused."""
+        kept = set(self.kept)
+        return [it for it in (*self.transactions, *self.empty) if it not in kept]
 
     @property
     def held(self) -> list[int]:

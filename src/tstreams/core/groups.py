@@ -99,7 +99,6 @@ class Groups:
         for count, it in enumerate(self.prepared.values()):
             it.expires_at_ms = min(it.expires_at_ms, now_ms + it.lease_ms)
             self._leases.append((it.expires_at_ms, count, it.group))
-        self._count = len(self._leases)
         heapq.heapify(self._leases)
 
 

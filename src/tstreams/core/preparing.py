@@ -8,7 +8,7 @@ from ..errors import BadRequest, InvalidState, TooLarge
 from ..limits import LEASE_MS_MAX, LEASE_MS_MIN, OPEN_TRANSACTIONS_MAX, PREPARED_MAX
 from ..protocol import AskDecision, Group, Prepare, Settle
 from ..sharding import giver_of
-from .records import AnyRecord, Prepared, Refused, Settled
+from .records import AnyRecord, ItemsSent, Prepared, Refused, Settled
 from .rules import Rules
 from .state import State
 
@@ -45,8 +45,19 @@ class Preparing:
             it.transactions,
             it.empty,
             it.positions,
+            list(request.transactions) if request.give_back else [],
+            self._cut(brought) if request.give_back else [],
         )
         return (*brought, prepared)
+
+    def _cut(self, brought: Sequence[AnyRecord]) -> list[tuple[int, int, bool]]:
+        """The open transactions that get a last batch, and how they are without it."""
+        opened = self._state.open
+        return [
+            (it.transaction, it.count, opened[it.transaction].unfinished)
+            for it in brought
+            if isinstance(it, ItemsSent)
+        ]
 
     def check(self, group: Group, lease_ms: int) -> None:
         """Refuse what can be no group of another shard, or is one that is prepared already."""

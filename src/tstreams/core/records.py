@@ -274,7 +274,9 @@ class OpenedWith(Record, frozen=True, tag=20):
 class Prepared(Record, frozen=True, tag=21):
     """The part of a group that is in this shard can be committed. Only the decision ends it: `Settled`.
 
-    Fields as of `Committed`. `agents`: all members; none of them loses its name before that.
+    Fields as of `Committed`. `agents`: all members; none of them loses its name before that. `kept` are those of its
+    transactions that are open again if the group is refused, all others are cancelled then. `cut` says which of them got a
+    last batch together with this that they lose again: (transaction, its items, whether an item was unfinished before it).
     """
 
     group: Group
@@ -283,6 +285,8 @@ class Prepared(Record, frozen=True, tag=21):
     transactions: list[int]
     empty: list[int]
     positions: list[tuple[int, str, int, int]]
+    kept: list[int] = []
+    cut: list[tuple[int, int, bool]] = []
 
 
 class StepPrepared(Record, frozen=True, tag=22):
@@ -300,7 +304,8 @@ class StepPrepared(Record, frozen=True, tag=22):
 
 
 class Settled(Record, frozen=True, tag=23):
-    """A group that was prepared here has happened, or never will: then what it would have committed is cancelled."""
+    """A group that was prepared here has happened, or never will: then what it would have committed is cancelled, or open
+    again (`Prepared.kept`)."""
 
     group: Group
     committed: bool
@@ -359,6 +364,12 @@ class CopyDropped(Record, frozen=True, tag=29):
     now_ms: int
 
 
+class CopiesForgotten(Record, frozen=True, tag=30):
+    """It is not remembered any longer that these streams of other shards were deleted."""
+
+    streams: list[int]
+
+
 AnyRecord: TypeAlias = (
     SessionBegun
     | SessionsEnded
@@ -395,6 +406,7 @@ AnyRecord: TypeAlias = (
     | Told
     | StreamCopied
     | CopyDropped
+    | CopiesForgotten
 )
 
 WITH_ITEMS = (Filled, InstantMade, ItemsSent, Moved, OpenedWith)

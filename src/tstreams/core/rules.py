@@ -16,6 +16,7 @@ from ..errors import (
     TooLarge,
 )
 from ..limits import (
+    CLOCKS_DIFFER_MS_MAX,
     COMMIT_MEMBERS_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
@@ -241,8 +242,12 @@ class Rules:
 
     def _purge_stream(self, now_ms: int, request: PurgeStream, items: int) -> Decision:
         stream = self._home_stream(request.name)
-        # What is written after this is not purged, however late the time that was named.
-        before_id = min(request.before_id, self._state.last_id + 1)
+        # What is written after this is not purged, however late the time that was named: it gets later ids. Where other
+        # shards have some of the stream, their ids may be ahead of those that were given out here, and so may their clocks.
+        end_id = self._state.last_id + 1
+        if len(shards_of(stream.name, stream.partitions, self._state.shards)) > 1:
+            end_id = max(end_id, (now_ms + CLOCKS_DIFFER_MS_MAX) * IDS_PER_MS)
+        before_id = min(request.before_id, end_id)
         purged = StreamPurged(request.session, request.sequence, stream.id, before_id)
         return self._told_to_others(purged, stream, stream.version + 1)
 

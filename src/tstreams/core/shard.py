@@ -27,7 +27,7 @@ from .copying import Copying
 from .facts import Facts, Session
 from .overruling import Overruling
 from .preparing import Preparing
-from .records import AnyRecord, Ended, SessionBegun, SessionsEnded, Told
+from .records import AnyRecord, CopiesForgotten, Ended, SessionBegun, SessionsEnded, Told
 from .rules import Rules
 from .staging import Staging
 from .state import State
@@ -191,7 +191,9 @@ class Shard:
         if now_ms < self._sessions_due_ms:
             return records
         self._sessions_due_ms = now_ms + _SESSIONS_EVERY_MS
-        self.state.forget_deleted(now_ms)
+        if forgotten := self.state.long_deleted(now_ms):
+            records.append(CopiesForgotten(0, 0, forgotten))
+            self.apply(now_ms, records[-1])
         if silent := self._silent(now_ms):
             agents = sorted(agent for session in silent for agent in session.agents)
             left_open = [it for agent in agents for it in self.state.open_of(agent)]

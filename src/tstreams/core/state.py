@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ..errors import BadRequest, Error, NotFound
 from ..limits import (
+    DELETED_FORGOTTEN_MAX,
     DELETED_KEPT_MAX,
     DELETED_KEPT_MS,
     ENDED_KEPT_MAX,
@@ -49,8 +50,8 @@ class State:
         last_id: int,
         last_number: int,
         now_ms: int,
-        number: int = 0,
-        shards: int = 1,
+        number: int,
+        shards: int,
     ) -> None:
         self._facts = facts
         self.number = number
@@ -166,17 +167,20 @@ class State:
         if stream is not None:
             self.forget_stream(stream)
         self.deleted[stream_id] = now_ms
-        self.deleted.move_to_end(stream_id)
         self.heard += 1
 
-    def forget_deleted(self, now_ms: int) -> None:
-        """Nothing that was under way is under way for so long."""
-        deleted = self.deleted
-        while deleted:
-            stream_id, at_ms = next(iter(deleted.items()))
-            if at_ms + DELETED_KEPT_MS > now_ms and len(deleted) <= DELETED_KEPT_MAX:
-                return
-            del deleted[stream_id]
+    def long_deleted(self, now_ms: int) -> list[int]:
+        """Streams of other shards that need not be remembered: nothing that was under way is under way for so long. Up
+        to so many that a record of them stays small."""
+        spare = len(self.deleted) - DELETED_KEPT_MAX
+        found: list[int] = []
+        for stream_id, at_ms in self.deleted.items():
+            if at_ms + DELETED_KEPT_MS > now_ms and len(found) >= spare:
+                break
+            found.append(stream_id)
+            if len(found) == DELETED_FORGOTTEN_MAX:
+                break
+        return found
 
     def to_tell(self, stream_id: int, version: int, shards: list[int]) -> None:
         """Other shards have to be told how a stream is now, or (0) that it is gone."""

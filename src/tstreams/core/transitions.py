@@ -21,6 +21,7 @@ from .records import (
     AgentBegun,
     AgentEnded,
     Committed,
+    CopiesForgotten,
     CopyDropped,
     Decided,
     Ended,
@@ -101,6 +102,7 @@ class Transitions:
             Told: self._told,
             StreamCopied: self._stream_copied,
             CopyDropped: self._copy_dropped,
+            CopiesForgotten: self._copies_forgotten,
         }
 
     def _session_begun(self, now_ms: int, record: SessionBegun) -> None:
@@ -154,6 +156,7 @@ class Transitions:
         stream = self._state.stream(record.stream)
         stream.purged_before = max(stream.purged_before, record.before_id)
         stream.version += 1
+        self._state.last_id = max(self._state.last_id, record.before_id - 1)
 
     def _agent_begun(self, now_ms: int, record: AgentBegun) -> None:
         self._count(record.agent)
@@ -256,6 +259,8 @@ class Transitions:
             record.transactions,
             record.empty,
             record.positions,
+            kept=record.kept,
+            cut=record.cut,
         )
         self._state.prepare(prepared, now_ms)
 
@@ -277,9 +282,10 @@ class Transitions:
     def _settled(self, now_ms: int, record: Settled) -> None:
         prepared = self._state.settle(record.group)
         if not record.committed:
-            self._release(prepared.transactions, Cancelled)
-            self._release(prepared.empty, Cancelled)
-            for transaction in prepared.dropped:
+            for number, count, unfinished in prepared.cut:
+                self._state.open[number].cut(count, unfinished)
+            self._release(prepared.cancelled, Cancelled)
+            for transaction in (*prepared.kept, *prepared.dropped):
                 self._state.give_back(transaction, now_ms)
         elif prepared.job:
             self._step_committed(now_ms, prepared)
@@ -342,6 +348,10 @@ class Transitions:
         self._release(record.cancelled, Cancelled)
         self._state.drop_copy(record.stream, record.now_ms)
         self._state.stirred.add((record.stream, WHOLE_STREAM))
+
+    def _copies_forgotten(self, now_ms: int, record: CopiesForgotten) -> None:
+        for stream in record.streams:
+            self._state.deleted.pop(stream, None)
 
     def _release(self, transactions: Iterable[int], reason: type[Error]) -> None:
         for transaction in transactions:

@@ -459,6 +459,14 @@ class Applier:
             self._store.delete_prefix(self._batch, prefix)
         return it
 
+    def cut(self, transaction: int, count: int) -> None:
+        """An open transaction loses its last batch, which has so many items."""
+        it = self._open[transaction]
+        place = it.places.pop()
+        it.items -= count
+        self.delete(keys.batch_key(transaction, len(it.places)))
+        self._live.remove(place.position, place.size)
+
     def drop_open(self, transactions: Sequence[int]) -> None:
         """Open transactions ended without becoming visible."""
         for transaction in transactions:

@@ -91,6 +91,8 @@ class StoredPrepared(msgspec.Struct, array_like=True, frozen=True):
     dropped: list[int] = []
     replaced: list[tuple[int, int]] = []
     final: bool = False
+    kept: list[int] = []
+    cut: list[tuple[int, int, bool]] = []
 
 
 class StoredDecided(msgspec.Struct, array_like=True, frozen=True):
@@ -221,6 +223,8 @@ class IndexFacts:
                 it.dropped,
                 it.replaced,
                 it.final,
+                it.kept,
+                it.cut,
             )
 
     def decided(self) -> Iterator[tuple[tuple[int, int], DecidedGroup]]:

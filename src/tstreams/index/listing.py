@@ -109,6 +109,12 @@ class Listing:
             if looks.left <= 0:
                 return
 
+    def reader(self, stream: int, name: str, positions_max: int) -> ListedReader | None:
+        """A reader by its name; None if it has no positions. Whether it holds its name does not count."""
+        prefix = keys.reader_prefix(stream, name)
+        walk = self._with_positions(prefix, prefix, Looks(positions_max), positions_max)
+        return next((it for it, _ in walk), None)
+
     def _with_positions(
         self, prefix: bytes, start: bytes, looks: Looks, positions_max: int
     ) -> Iterator[tuple[ListedReader | None, bytes]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..core.records import (
+    CopiesForgotten,
     CopyDropped,
     Decided,
     OpenedWith,
@@ -55,6 +56,7 @@ class Spanning:
             Told: self._told,
             StreamCopied: self._stream_copied,
             CopyDropped: self._copy_dropped,
+            CopiesForgotten: self._copies_forgotten,
         }
 
     def _opened_with(self, record: OpenedWith, position: int, size: int) -> None:
@@ -73,6 +75,8 @@ class Spanning:
             record.transactions,
             record.empty,
             record.positions,
+            kept=record.kept,
+            cut=record.cut,
         )
         self._applier.put(_prepared_key(record.group), encode(stored))
 
@@ -99,10 +103,13 @@ class Spanning:
         assert value is not None, f"{record.group} is settled and was not prepared"
         it = decode_prepared(value)
         self._applier.delete(key)
-        self._applier.drop_open(it.empty)
         if not record.committed:
-            self._applier.drop_open(it.transactions)
+            kept = set(it.kept)
+            for number, count, _ in it.cut:
+                self._applier.cut(number, count)
+            self._applier.drop_open([n for n in (*it.empty, *it.transactions) if n not in kept])
             return
+        self._applier.drop_open(it.empty)
         self._applier.show(it.transactions)
         self._applier.move(it.positions)
         if it.job:
@@ -165,6 +172,10 @@ class Spanning:
                 record.stream, keys.copy_name_key(decode_stream(value).name)
             )
         self._applier.put(keys.dropped_key(record.stream), record.now_ms.to_bytes(8, "big"))
+
+    def _copies_forgotten(self, record: CopiesForgotten, position: int, size: int) -> None:
+        for stream in record.streams:
+            self._applier.delete(keys.dropped_key(stream))
 
     def _put_or_delete(self, key: bytes, stored: msgspec.Struct | None) -> None:
         if stored is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..limits import DELETED_KEPT_MS, JOB_TTL_MS
+from ..limits import JOB_TTL_MS
 from ..model import IDS_PER_MS
 from . import keys
 from .facts import IndexFacts, decode_job
@@ -57,8 +57,7 @@ class Sweeper:
         return removed
 
     def _sweep_jobs(self, now_ms: int, budget: int) -> None:
-        """Forget jobs that nobody has used for long, and streams of other shards that were deleted long ago. Looks at
-        all of them once an hour, in turns."""
+        """Forget jobs that nobody has used for long. Looks at all of them once an hour, in turns."""
         if now_ms < self._jobs_due_ms:
             return
         batch = self._store.batch()
@@ -71,9 +70,6 @@ class Sweeper:
         else:
             self._job_cursor = _FIRST_JOB
             self._jobs_due_ms = now_ms + _JOBS_EVERY_MS
-            for key, value in self._store.scan(b"Y"):
-                if int.from_bytes(value, "big") + DELETED_KEPT_MS <= now_ms:
-                    batch.delete(key)
         self._store.write(batch)
 
     def _due(self, start: bytes, now_ms: int, limit: int) -> list[bytes]:
