@@ -100,7 +100,9 @@ FAULTS = [
     Faults(late_request=0.3),
     Faults(undecided=0.2),
     Faults(stale=0.3),
+    Faults(ended=0.3),
     Faults(0.1, 0.1, 0.1, 0.1, 0.2),
+    Faults(0.1, 0.1, 0.1, 0.1, 0.2, 0.1),
 ]
 
 
@@ -191,6 +193,26 @@ def test_a_group_that_is_undecided_is_waited_for() -> None:
 
     for happens in (False, True):
         run(case(happens))
+
+
+def test_a_ledger_that_takes_no_more_is_followed_by_another() -> None:
+    async def case() -> None:
+        sequence = Sequence()
+        log, _ = await writer(sequence)
+        await log.append([[b"first"]], 0)
+        sequence.ended.add(1)
+        (position,) = await log.append([[b"second"]], 7)
+        assert split_position(position)[0] == 2
+        assert contents(log) == [b"first", b"second"]
+        assert [(it.id, it.epoch, it.closed, it.created_ms) for it in log.ledgers()] == [
+            (1, 1, True, 0),
+            (2, 1, False, 7),
+        ]
+        await log.close()
+        again = await ReplicatedLog.open(MemoryEngine(sequence), SimulatedFolder())
+        assert contents(again) == [b"first", b"second"]
+
+    run(case())
 
 
 def test_a_late_request_does_nothing_when_it_arrives_after_its_repetition() -> None:

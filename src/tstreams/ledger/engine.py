@@ -47,6 +47,11 @@ class EngineFull(Unavailable):
     """The engine has no room: this append did nothing."""
 
 
+class LedgerEnded(Unavailable):
+    """The engine takes nothing more into this ledger, though the sequence ends where the writer expects: this append did
+    nothing, and never will. The writer begins another ledger, and appends there."""
+
+
 class EngineUnfit(Unavailable):
     """The engine cannot be used as it is set up: the message says what to change. Trying again does not help."""
 
@@ -82,13 +87,17 @@ class Engine(Protocol):
     """The sequence of one shard. Not for several threads. All calls but `append` may be repeated at will, and raise
     `EngineUnavailable` if the engine does not answer in time."""
 
+    tells_again: bool
+    """Whether the event of `watch` is set again if a read has brought less than it told of. Then nobody has to read once
+    more to see that there was no more."""
+
     async def end(self) -> Place:
         """Where the sequence ends: behind everything that was confirmed before this was asked, if the one that
         answers is up to date. A writer must not lean on it: `append` tells."""
 
     async def append(self, entry: Draft, expected: Place) -> Place:
-        """Add an entry behind `expected`; the place behind it. `EndMoved` and `EngineFull`: nothing happened.
-        `EngineUnavailable`, and if the caller is cancelled: not known. The same draft may be sent again."""
+        """Add an entry behind `expected`; the place behind it. `EndMoved`, `EngineFull` and, for a group,
+        `LedgerEnded`: nothing happened. `EngineUnavailable`, and if the caller is cancelled: not known. The same draft may be sent again."""
 
     async def read(self, after: Place, bytes_max: int = READ_BYTES) -> list[Entry]:
         """Entries behind a place, in order, whole: about so many bytes, but at least one, if there is any. None:

@@ -40,6 +40,8 @@ _STREAM_NOT_FOUND = 10059
 _MESSAGES_PER_READ = 1000
 _BATCH_MESSAGES_MAX = 1000
 """The server's limit for one atomic batch: a gigabyte."""
+AGAIN_S_MIN, AGAIN_S_MAX = 0.002, 0.1
+"""When to look again for a message that we were told of, and the server that was asked did not have yet."""
 _CREATE_S = 15.0
 _SLOW_BYTES_PER_S = 4 * MIB
 """A large entry is waited for as if the servers wrote no faster than this."""
@@ -77,12 +79,18 @@ class _Part:
 class JetStreamEngine:
     """The log of one shard in JetStream. `await JetStreamEngine.open(...)`."""
 
+    tells_again = True
+
     def __init__(self, link: NatsLink, name: str) -> None:
         self._link = link
         self.stream = f"tstreams-{name}"
         self._subjects = f"tstreams.{name}"
         self._told = f"tstreams-told.{name}"
         self._direct = f"$JS.API.DIRECT.GET.{self.stream}"
+        self._told_of: Place = 0
+        """The last message that we were told of. A server that lags behind may not have it yet."""
+        self._watchers: set[asyncio.Event] = set()
+        self._again_s = AGAIN_S_MIN
 
     @classmethod
     async def open(
@@ -230,11 +238,23 @@ class JetStreamEngine:
 
     async def read(self, after: Place, bytes_max: int = READ_BYTES) -> list[Entry]:
         """By direct gets, from any of the servers that have the stream."""
+        entries = await self._read(after, bytes_max)
+        if entries:
+            self._again_s = AGAIN_S_MIN
+        if self._watchers and self._told_of > (entries[-1].place if entries else after):
+            if entries:
+                self._wake()
+            else:
+                asyncio.get_running_loop().call_later(self._again_s, self._wake)
+                self._again_s = min(2 * self._again_s, AGAIN_S_MAX)
+        return entries
+
+    async def _read(self, after: Place, bytes_max: int) -> list[Entry]:
         parts = await self._get(after + 1, bytes_max)
         while parts and parts[0].number != 1:  # what is left of a ledger that is being deleted
             last = parts.pop(0)
             if not parts:
-                return await self.read(last.sequence, bytes_max)
+                return await self._read(last.sequence, bytes_max)
         while parts and (missing := parts[-1].count - parts[-1].number):
             if before := parts[: -parts[-1].number]:
                 return _whole(before)  # the last one is read the next time, from its beginning
@@ -300,13 +320,28 @@ class JetStreamEngine:
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[asyncio.Event]:
-        """What the stream republishes."""
+        """What the stream republishes. Who is told of a message and does not find it is told again."""
         changed = asyncio.Event()
-        subscription = await self._link.subscribe(self._told, changed.set)
+        self._watchers.add(changed)
         try:
-            yield changed
+            subscription = await self._link.subscribe(self._told, self._hear)
+            try:
+                yield changed
+            finally:
+                await self._link.unsubscribe(subscription)
         finally:
-            await self._link.unsubscribe(subscription)
+            self._watchers.discard(changed)
+
+    def _hear(self, message: Msg) -> None:
+        """There is a new message in the stream."""
+        told_of = (message.headers or {}).get("Nats-Sequence", "")
+        if told_of.isdecimal():
+            self._told_of = max(self._told_of, int(told_of))
+        self._wake()
+
+    def _wake(self) -> None:
+        for changed in self._watchers:
+            changed.set()
 
 
 def _whole(parts: Sequence[_Part]) -> list[Entry]:

@@ -168,11 +168,11 @@ class NatsLink:
         except (nats.errors.Error, OSError) as error:
             raise EngineUnavailable(f"sending to {subject} failed: {error!r}") from error
 
-    async def subscribe(self, subject: str, told: Callable[[], None]) -> Subscription:
-        """Be told when something comes at a subject, also after the connection broke and was made anew."""
+    async def subscribe(self, subject: str, told: Callable[[Msg], None]) -> Subscription:
+        """Be told what comes at a subject, also after the connection broke and was made anew."""
 
-        async def came(_: Msg) -> None:
-            told()
+        async def came(message: Msg) -> None:
+            told(message)
 
         try:
             return await self._client.subscribe(subject, cb=came)
@@ -217,7 +217,9 @@ class NatsLink:
                 "whether the NATS servers sync every write cannot be known without their monitoring "
                 "addresses (http_port in their configuration): name them, or allow servers that do not sync"
             )
-        found = await asyncio.gather(*(asyncio.to_thread(_varz, it) for it in self._monitors))
+        found = await asyncio.gather(
+            *(asyncio.to_thread(server_facts, it) for it in self._monitors)
+        )
         servers = {str(it.get("server_name")): it for it in found if it is not None}
         for name in replicas:
             if name in servers:
@@ -232,7 +234,7 @@ class NatsLink:
             log.warning("whether these NATS servers sync is not known: %s", ", ".join(unknown))
 
 
-def _varz(monitor: str) -> dict[str, Any] | None:
+def server_facts(monitor: str) -> dict[str, Any] | None:
     """What a server tells of itself; None if it does not."""
     url = f"{monitor.rstrip('/')}/varz"
     if not url.startswith(("http://", "https://")):

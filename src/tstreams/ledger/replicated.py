@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import Corrupt, InvalidState, Unavailable
 from .comparing import check_chain, compare, read_until, refetch
-from .engine import Engine, EngineUnavailable, Entry, Place
+from .engine import Engine, EngineUnavailable, Entry, LedgerEnded, Place
 from .files import Folder
 from .format import SECTOR_BYTES, Head, encode_group
 from .ledgers import name_of
@@ -48,7 +48,8 @@ class ReplicatedLog:
     States: following (from the start) -> `take_over` -> writing -> following, when another has taken over; `failed`
     (the mirror cannot be written, or the sequence has a hole): nothing goes on until it is opened again.
     Invariants: the mirror holds exactly the entries up to `_tail.place`, of the ledgers that are still there;
-    `_lock` is held by whoever moves `_tail.place`; a writer has one group under way at most.
+    `_lock` is held by whoever moves `_tail.place`; a writer has one group under way at most; `_others_write` is set
+    while `_writes` is not.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class ReplicatedLog:
         self._ledger_age_ms = ledger_age_ms
         self._lock = asyncio.Lock()
         self._writes = False
+        self._others_write = asyncio.Event()
+        self._others_write.set()
         self._fenced: str | None = None
         self._failed: str | None = None
         self._under_way: asyncio.Task[list[Position]] | None = None
@@ -111,7 +114,7 @@ class ReplicatedLog:
     async def close(self) -> None:
         """End what is under way (nothing is known of it then), and close the files. The engine stays open. End `follow`
         and `take_over` before."""
-        self._writes = False
+        self.step_down()
         self._failed = self._failed or "the log was closed"
         tasks: list[asyncio.Task[Any]] = [*self._mending.values()]
         if self._under_way is not None:
@@ -126,17 +129,26 @@ class ReplicatedLog:
     async def follow(self) -> None:
         """Take what others write, until it is cancelled; while we write it rests. An engine that does not answer is
         waited for. Raises what `told` raises, `DiskFull` (call it again when there is room), `LogBehind`, `Corrupt`."""
-        async with self._engine.watch() as changed:
-            while True:
-                changed.clear()
-                try:
-                    while not self._writes and await self._read_some():
-                        pass
-                except EngineUnavailable as error:
-                    log.warning("the log cannot be followed at the moment: %s", error)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
-                        await changed.wait()
+        while True:
+            await self._others_write.wait()
+            async with self._engine.watch() as changed:
+                await self._follow(changed)
+
+    async def _follow(self, changed: asyncio.Event) -> None:
+        """Take what others write, until we write."""
+        enough = False
+        while not self._writes:
+            try:
+                more = True
+                while more and not self._writes:
+                    changed.clear()
+                    more = await self._read_some() and (not enough or changed.is_set())
+            except EngineUnavailable as error:
+                log.warning("the log cannot be followed at the moment: %s", error)
+            enough = False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
+                    enough = await changed.wait() and self._engine.tells_again
 
     async def catch_up(self) -> Position:
         """Read to the present end of the sequence; where the log ends then."""
@@ -206,11 +218,13 @@ class ReplicatedLog:
                     continue  # something came in between
                 self._fenced = None
                 self._writes = True
+                self._others_write.clear()
                 return
 
     def step_down(self) -> None:
         """Write no more, and follow again. What is under way goes on; nobody is shut out by this."""
         self._writes = False
+        self._others_write.set()
 
     async def roll(self, now_ms: int) -> None:
         """Close the current ledger and begin the next."""
@@ -251,16 +265,25 @@ class ReplicatedLog:
             self._check_writable()
             if self._is_full(now_ms):
                 await self._begin_ledger(self.epoch, now_ms)
-            ledger = self._mirror.ledgers.list[-1]
-            buffers, offsets, end = encode_group(ledger.id, ledger.size, records)
-            self._mirror.reserve(end)
-            data = b"".join(buffers)
-            begun_ns = time.perf_counter_ns()
-            await self._add(ledger.id, ledger.size, data)
-            self.synced_ns = time.perf_counter_ns() - begun_ns
-            self._mirrored(lambda: self._mirror.write([data], end))
-            first = position_of(ledger.id, 0)
-            return [first | offset for offset in offsets]
+            while True:
+                try:
+                    return await self._append_group(records)
+                except LedgerEnded as error:
+                    log.warning("%s; the log goes on in the next one", error)
+                    await self._begin_ledger(self.epoch, now_ms)
+
+    async def _append_group(self, records: Sequence[Record]) -> list[Position]:
+        """Add a group to the last ledger."""
+        ledger = self._mirror.ledgers.list[-1]
+        buffers, offsets, end = encode_group(ledger.id, ledger.size, records)
+        self._mirror.reserve(end)
+        data = b"".join(buffers)
+        begun_ns = time.perf_counter_ns()
+        await self._add(ledger.id, ledger.size, data)
+        self.synced_ns = time.perf_counter_ns() - begun_ns
+        self._mirrored(lambda: self._mirror.write([data], end))
+        first = position_of(ledger.id, 0)
+        return [first | offset for offset in offsets]
 
     def _is_full(self, now_ms: int) -> bool:
         current = self._mirror.ledgers.list[-1]
@@ -290,7 +313,7 @@ class ReplicatedLog:
             raise
 
     def _fence(self, error: LogFenced) -> None:
-        self._writes = False
+        self.step_down()
         self._fenced = error.message
 
     def _mirrored(self, write: Callable[[], None]) -> None:
@@ -300,7 +323,7 @@ class ReplicatedLog:
             write()
         except (Unavailable, OSError) as error:
             self._failed = f"{error}. It is in the log; open the log again."
-            self._writes = False
+            self.step_down()
             raise LogFailed(self._failed) from error
 
     def _check_usable(self) -> None:

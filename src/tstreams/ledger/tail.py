@@ -30,8 +30,8 @@ class Tail:
         """Have an entry in the sequence. What has no answer is sent again with the same condition; if that is
         refused, the entry that is found there says whether it was our own.
 
-        `LogFenced`: it is somebody else's. `DiskFull`: the engine has no room, and the entry is not there. If this is
-        cancelled, nothing is known.
+        `LogFenced`: it is somebody else's. `DiskFull`: the engine has no room, and the entry is not there.
+        `LedgerEnded`: it is not there, and this ledger takes no more. If this is cancelled, nothing is known.
         """
         self._number += 1
         draft = Draft(ledger_id, offset, f"{self._writer}-{self._number}", data)

@@ -12,7 +12,7 @@ from tstreams.ledger.files import RealFolder
 from tstreams.ledger.local import LocalLog
 from tstreams.ledger.port import position_of, split_position
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("log")]
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("log"), pytest.mark.core]
 
 SMALL = 16 * 1024
 """Ledgers of this size make the tests roll often."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,8 +14,8 @@ import pytest
 
 from tests.integration.log.conftest import need_nats
 from tests.integration.log.sites import EngineSite, contents
+from tests.integration.log.writing import WITHIN_S, Writer, again, fighting
 from tstreams.cluster.engines.nats import NatsServers
-from tstreams.errors import InvalidState
 from tstreams.ledger.engine import Draft, EndMoved, EngineUnavailable, EngineUnfit
 from tstreams.ledger.files import RealFolder
 from tstreams.ledger.port import DiskFull, LogFenced
@@ -28,49 +28,6 @@ from tstreams.ledger.nats_link import NatsLink  # noqa: E402
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("log")]
 
-WITHIN_S = 60.0
-"""Servers elect a new leader within some seconds."""
-
-
-class Writer:
-    """Appends numbered groups, one after the other, in the background; what was confirmed is in `confirmed`."""
-
-    def __init__(self, log: ReplicatedLog) -> None:
-        self._log = log
-        self.confirmed: list[bytes] = []
-        self._more = asyncio.Event()
-        self._task = asyncio.ensure_future(self._write())
-        self._stop = False
-
-    async def _write(self) -> None:
-        number = 0
-        while not self._stop:
-            number += 1
-            record = b"%d:" % number + bytes(100 * (number % 20))
-            await self._log.append([[record]], 0)
-            self.confirmed.append(record)
-            self._more.set()
-
-    async def write(self, count: int) -> None:
-        """Wait until so many more are confirmed."""
-        wanted = len(self.confirmed) + count
-        async with asyncio.timeout(WITHIN_S):
-            while len(self.confirmed) < wanted:
-                if self._task.done():
-                    self._task.result()
-                self._more.clear()
-                await asyncio.wait(
-                    [self._task, waiting := asyncio.ensure_future(self._more.wait())],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                waiting.cancel()
-
-    async def stop(self) -> list[bytes]:
-        self._stop = True
-        async with asyncio.timeout(WITHIN_S):
-            await self._task
-        return self.confirmed
-
 
 async def leader_of(site: EngineSite, servers: NatsServers) -> int:
     """The number of the server that leads the stream."""
@@ -78,16 +35,6 @@ async def leader_of(site: EngineSite, servers: NatsServers) -> int:
     assert isinstance(engine, JetStreamEngine)
     info = await engine._info()
     return [it.settings.name for it in servers.all].index(info["cluster"]["leader"])
-
-
-async def again(what: Callable[[], Awaitable[ReplicatedLog]]) -> ReplicatedLog:
-    """Try until the servers answer."""
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            try:
-                return await what()
-            except EngineUnavailable:
-                await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("who", ["leader", "another"])
@@ -162,56 +109,13 @@ async def test_all_servers_are_killed_and_started_again(
 async def test_two_nodes_fight_over_the_log_while_servers_die(
     replicated: EngineSite, servers: NatsServers
 ) -> None:
-    """Whatever was confirmed to either is there, once, where it was said to be; both see the same in the end."""
-    logs = {node: await replicated.open(node, ledger_bytes=64 * 1024) for node in "ab"}
-    confirmed: dict[int, bytes] = {}
-    unknown: set[bytes] = set()
-    fenced = 0
-    stop = asyncio.Event()
-
-    async def write(node: str) -> None:
-        nonlocal fenced
-        log, number = logs[node], 0
-        while not stop.is_set():
-            try:
-                await log.take_over(log.epoch + 1, 0)
-                for _ in range(15):
-                    number += 1
-                    record = b"%s-%d" % (node.encode(), number) + bytes(1000 * (number % 7))
-                    unknown.add(record)
-                    (position,) = await log.append([[record]], 0)
-                    confirmed[position] = record
-            except (LogFenced, InvalidState):
-                fenced += 1
-            except EngineUnavailable:
-                await asyncio.sleep(0.05)
-
-    async def confirm(count: int) -> None:
-        wanted = len(confirmed) + count
-        async with asyncio.timeout(WITHIN_S):
-            while len(confirmed) < wanted:  # noqa: ASYNC110 - two writers, and none may get through
-                await asyncio.sleep(0.01)
-
-    tasks = [asyncio.ensure_future(write(node)) for node in logs]
-    for server in servers.all[:2]:
-        await confirm(20)
-        server.kill()
-        await confirm(20)
-        server.start()
-        await asyncio.to_thread(server.wait)
-    stop.set()
-    async with asyncio.timeout(WITHIN_S):
-        await asyncio.gather(*tasks)
-    assert fenced > 1, "or else this test says nothing"
-    for log in logs.values():
-        await log.catch_up()
-    fresh = await replicated.open("c")
-    found = [(at, bytes(it)) for _, group in fresh.scan(0) for at, it in group]
-    for log in logs.values():
-        assert [(at, bytes(it)) for _, group in log.scan(0) for at, it in group] == found
-    assert set(confirmed.items()) <= set(found)
-    assert len({record for _, record in found}) == len(found)
-    assert {record for _, record in found} <= unknown
+    async with fighting(replicated) as confirm:
+        for server in servers.all[:2]:
+            await confirm(20)
+            server.kill()
+            await confirm(20)
+            server.start()
+            await asyncio.to_thread(server.wait)
 
 
 # How servers and streams must be set up.
@@ -418,3 +322,22 @@ async def test_of_those_who_append_at_one_place_one_does(one_server: NatsServers
         assert len(won) == 1
         assert all(isinstance(it, EndMoved | int) for it in results)
         assert [it.mark for it in await engine.read(0)] == [f"m{won[0]}"]
+
+
+async def test_a_follower_that_asks_a_server_too_early_asks_again(
+    replicated: EngineSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told by the leader of the stream, and asks any server: of many times, some are too early."""
+    monkeypatch.setattr("tstreams.ledger.replicated.LOOK_EVERY_S", 1e6)
+    came: asyncio.Queue[int] = asyncio.Queue()
+    follower = await replicated.open("b", told=lambda group: came.put_nowait(len(group[1])))
+    following = asyncio.ensure_future(follower.follow())
+    writer = await replicated.open("a")
+    await writer.take_over(1, 0)
+    async with asyncio.timeout(WITHIN_S):
+        for number in range(300):
+            await writer.append([[b"%d" % number]], 0)
+            await came.get()
+    following.cancel()
+    await asyncio.wait([following])
+    assert contents(follower) == contents(writer)

@@ -68,6 +68,7 @@ def plain(log: ReplicatedLog) -> list[tuple[int, bytes]]:
     return [(position, bytes(record)) for position, record in entries(log)]
 
 
+@pytest.mark.core
 async def test_a_follower_gets_groups_as_they_are_confirmed(shared: EngineSite) -> None:
     writer = await shared.open("a", ledger_bytes=SMALL)
     await writer.take_over(1, 0)
@@ -89,6 +90,7 @@ async def test_a_follower_gets_groups_as_they_are_confirmed(shared: EngineSite) 
         await follower.append([[b"x"]], 0)
 
 
+@pytest.mark.core
 async def test_an_earlier_writer_is_shut_out_for_ever(shared: EngineSite) -> None:
     old = await shared.open("a")
     await old.take_over(1, 0)
@@ -368,6 +370,7 @@ async def test_what_one_deletes_others_forget(shared: EngineSite) -> None:
     assert names == {f"{it:012x}.ledger" for it in ids if it not in doomed}
 
 
+@pytest.mark.core
 async def test_a_node_that_missed_deleted_ledgers_is_told_so(shared: EngineSite) -> None:
     """It must not go on as if nothing had been there: its index would miss something."""
     writer = await shared.open("a", ledger_bytes=SMALL)
