@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
+from .cluster_settings import CLUSTER_CHECKS, cluster_problems
 from .errors import BadRequest
 from .limits import KIB, MIB, PAYLOAD_CACHE_BYTES, SHARDS_MAX
 
@@ -102,7 +103,25 @@ class Config:
     """Connections at a time. Each needs a file descriptor: see `ulimit -n`."""
 
     shards: Annotated[int, Range(1, SHARDS_MAX, "count")] = 1
-    """Into how many shards the partitions are spread. Each has a log and an index of its own. It is settled when the data folder is made, and cannot be changed."""
+    """Into how many shards the partitions are spread. Each has a log and an index of its own, and with several each has a process of its own. It is settled when the data folder is made, and cannot be changed. A node of a cluster has as many as the cluster."""
+
+    cluster: str = ""
+    """The name of the cluster that this server is a node of; empty: it stands alone. `tstreams cluster create` makes one. Needs zookeeper."""
+
+    zookeeper: str = ""
+    """Where ZooKeeper answers, which knows the cluster: host:port, with commas between several. A path behind them is where its entries begin."""
+
+    zookeeper_session_s: Annotated[float, Range(1, 60, "seconds")] = 4
+    """After so long without a word from a node the others lead what it led. Shorter ones take over sooner, and more often without need."""
+
+    advertise: tuple[str, ...] = ()
+    """The addresses by which clients and other nodes reach this node of a cluster, if they are not those that it listens on: behind 0.0.0.0 or a port that is mapped."""
+
+    http_advertise: str = ""
+    """The URL by which others reach the front door of this node of a cluster, if it is not the one that it listens on."""
+
+    shard_ports: str = ""
+    """With several shards: the ports on which their processes listen, as first-last. Clients connect to these too. One is needed for each shard and each tcp:// or zmq+tcp:// address in listen. Empty lets the system choose."""
 
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in SETTINGS}
@@ -190,12 +209,18 @@ class Setting:
             return [f"must be true or false, not {value!r}"]
         if self.name == "listen":
             return _address_problems(value)
+        if self.name == "advertise":
+            return _address_problems(value) if value else []
+        if self.name in CLUSTER_CHECKS:
+            return CLUSTER_CHECKS[self.name](value)
         if self.name == "http":
             return _http_problems(value)
         if self.name == "http_hosts":
             return _host_problems(value)
         if self.name == "token":
             return _token_problems(value)
+        if self.name == "shard_ports":
+            return _port_problems(value)
         return []
 
 
@@ -308,11 +333,35 @@ def _token_problems(value: Any) -> list[str]:
     return []
 
 
+def ports_of(text: str) -> range:
+    """The ports that the setting `shard_ports` names. `ValueError` if it names none."""
+    if not text:
+        return range(0)
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65_536):
+        raise ValueError(f"must look like 7071-7078, not {text!r}")
+    return range(int(first), int(last) + 1)
+
+
+def _port_problems(value: Any) -> list[str]:
+    try:
+        ports_of(value if isinstance(value, str) else repr(value))
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
 def joint_problems(values: Mapping[str, Any]) -> list[str]:
     """What is wrong with settings that are right by themselves."""
     if (values["tls_certificate"] is None) != (values["tls_key"] is None):
         missing = "tls_key" if values["tls_key"] is None else "tls_certificate"
         return [f"{missing} is missing: a certificate and its key go together"]
+    if found := cluster_problems(values):
+        return found
+    ports = len(ports_of(values["shard_ports"]))
+    needed = values["shards"] * sum("tcp://" in it for it in values["listen"])
+    if values["shards"] > 1 and 0 < ports < needed:
+        return [f"shard_ports: {values['shard_ports']} are {ports} ports, {needed} are needed"]
     if values["insecure"]:
         return []
     guarded = bool(values["token"]) and values["tls_certificate"] is not None

@@ -101,20 +101,26 @@ class Corrupt(Error):
 
 
 class NotLeader(Unavailable):
-    """This node does not lead the shard. `addresses` are those of the node that does, as far as it is known.
+    """This node does not lead the shard, or cannot say now what has become of a request. `addresses` are those of the
+    node that leads, as far as it is known. Whoever asks the leader again, with the same number, gets the answer.
 
     It travels as `Unavailable`, which is what older clients take it for; newer ones read the rest from its text.
     """
 
-    _TEXT = re.compile(r"shard (\d+) is led elsewhere in epoch (\d+): ask (.*)")
+    _TEXT = re.compile(r"shard (\d+) is led elsewhere in epoch (\d+): ask ([^()]*?)(?: \((.*)\))?")
     _NOBODY = "another node, soon"
 
-    def __init__(self, shard: int, epoch: int, addresses: Sequence[str] = ()) -> None:
+    def __init__(
+        self, shard: int, epoch: int, addresses: Sequence[str] = (), reason: str = ""
+    ) -> None:
         self.shard = shard
         self.epoch = epoch
         self.addresses = tuple(addresses)
+        self.reason = reason
+        """What has happened, if it is more than that another node leads."""
         where = ", ".join(addresses) or self._NOBODY
-        super().__init__(f"shard {shard} is led elsewhere in epoch {epoch}: ask {where}")
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"shard {shard} is led elsewhere in epoch {epoch}: ask {where}{why}")
 
     @classmethod
     def read(cls, message: str) -> NotLeader | None:
@@ -122,6 +128,6 @@ class NotLeader(Unavailable):
         found = cls._TEXT.fullmatch(message)
         if found is None:
             return None
-        shard, epoch, where = found.groups()
+        shard, epoch, where, why = found.groups()
         addresses = () if where == cls._NOBODY else where.split(", ")
-        return cls(int(shard), int(epoch), addresses)
+        return cls(int(shard), int(epoch), addresses, why or "")

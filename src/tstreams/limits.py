@@ -74,6 +74,13 @@ DELETED_KEPT_MS = 3_600_000
 DELETED_KEPT_MAX = 100_000
 """How many deleted streams of other shards are remembered."""
 
+DELETED_FORGOTTEN_MAX = 10_000
+"""How many of them are forgotten at a time: a record of that has 90 KB at most."""
+
+CLOCKS_DIFFER_MS_MAX = 1_000
+"""By how much the clocks of two nodes may differ for a purge of everything to take all that the other shards have written
+by then. What is written after such a purge has ids that are so much ahead of the clock, for so long."""
+
 DOUBT_WAIT_S = 10.0
 """How long a request waits for the decision of a group, or for what another shard has to say, if its caller has not said
 how long it waits. Then it is refused with `Unavailable`, and can be sent again."""
@@ -89,6 +96,42 @@ KIN_RETRY_S_MIN = 0.05
 
 KIN_RETRY_S_MAX = 2.0
 """The longest pause before another shard is asked or told again: as long as that a decision may come late."""
+
+KIN_ASK_S = 5.0
+"""How long another shard may take to answer. It writes down what it is told, and no more; who asks for longer asks again,
+perhaps another node."""
+
+KIN_CONNECT_S = 2.0
+"""How long it may take to connect to another shard: it is on the same machine, or in the next rack."""
+
+KIN_HOPS_MAX = 3
+"""How many nodes are asked for a shard that has moved, each of which names the next, before it is looked up anew."""
+
+KIN_CONNECTIONS_MAX = 256
+"""Connections to other shards. One leads to all shards of a node, or to one process of a shard."""
+
+KIN_IDLE_S = 60.0
+"""When a connection to another shard is closed that nobody uses: a busy shard has something to tell more often."""
+
+SHARD_RESTART_S_MIN = 0.1
+"""The pause before the process of a shard that has ended is started again; it doubles each time."""
+
+SHARD_RESTART_S_MAX = 5.0
+"""The longest such pause."""
+
+SHARD_STEADY_S = 10.0
+"""A process of a shard that has lived for so long is steady: if it ends, it is the first time."""
+
+SHARD_RESTARTS_MAX = 20
+"""How often in a row the process of a shard is started again, which takes more than a minute. Then the whole server ends, so
+that somebody notices."""
+
+SHARD_END_S = 60.0
+"""How long the process of a shard may take to flush and to end, before it is killed. Nothing is lost then; it has more to
+read when it is started again."""
+
+SHARD_MEASURE_S = 2.0
+"""How long the process of a shard may take to say what it has measured. Then what it said last is told."""
 
 ERRANDS_MAX = 1000
 """Groups that one shard asks about at the same time. The others wait for their turn."""
@@ -205,6 +248,28 @@ CLIENT_WINDOW_BYTES = 32 * MIB
 CLIENT_WINDOW_REQUESTS = 4096
 """Requests that a client has under way. What is begun later waits behind them, keepalives too."""
 
+MAP_TIMEOUT_S = 2.0
+"""How long a client waits for a node to say where shards are, until it asks another one."""
+
+MAP_DIAL_S = 0.5
+"""The same if there is no connection to that node yet: it may be down."""
+
+MAP_PAUSE_S_MIN, MAP_PAUSE_S_MAX = 0.02, 1.0
+"""The pause before a client asks again where shards are; it doubles each time. Another node takes over in seconds, and
+thousands of clients may ask."""
+
+MAP_CALM_S = 2.0
+"""If all shards were where they should be for so long, the pauses begin anew."""
+
+CLIENT_NODES_MAX = 1024
+"""Nodes whose addresses a client remembers, so that it can ask them: more than a cluster has."""
+
+FOLLOWER_RETRY_S = 5.0
+"""A follower that did not answer is not asked again for so long, if there is anyone else."""
+
+FOLLOWER_TRIES = 3
+"""A subscription that followers have refused so often is begun at the leader."""
+
 SEND_BATCH_BYTES = 256 * KIB
 """Items of a transaction that the client gathers before it sends them as one batch."""
 
@@ -294,3 +359,15 @@ socket that holds some 270: one more would block whoever asks, which is the loop
 
 NODE_ENTRY_BYTES_MAX = 256 * KIB
 """What a node tells the others of itself: a quarter of what ZooKeeper takes. All nodes read it with each change."""
+
+REMOVED_NODES_MAX = 100
+"""Nodes that operators have removed, of which the cluster remembers that nobody waits for them. After half a minute it makes
+no difference any more."""
+JAVA_REQUESTS_MAX = 1024
+"""Requests to a client in Java under way at once, in a process: a few for each shard. The pipe that wakes us up holds sixty-four times as many bytes."""
+
+JAVA_BYTES_UNDER_WAY_MAX = 64 * MIB
+"""Groups on their way to BookKeeper, and entries that are being read from it, in a process: they lie in the heap of Java, which is four times as large."""
+
+LEDGER_LIST_BYTES_MAX = 900 * KIB
+"""The list of the ledgers of a log on BookKeeper: some 30 000 of them. ZooKeeper takes a mebibyte."""

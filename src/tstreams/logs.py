@@ -30,15 +30,21 @@ def fields(**values: object) -> dict[str, dict[str, object]]:
     return {_EXTRA: {name + "_" * (name in _RESERVED): value for name, value in values.items()}}
 
 
-def configure(level: str = "info", format: str = "text", stream: TextIO | None = None) -> None:  # noqa: A002
-    """Log everything of this level and above to `stream`, by default standard error.
+def configure(
+    level: str = "info",
+    format: str = "text",  # noqa: A002
+    stream: TextIO | None = None,
+    **always: object,
+) -> None:
+    """Log everything of this level and above to `stream`, by default standard error. `always`: fields of every line,
+    by which one knows the process.
 
     Applies to all loggers of the process. Called again, it replaces what it did before; handlers that
     others have set up stay.
     """
     global _handler  # noqa: PLW0603 - logging itself is global
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    handler.setFormatter(JsonLines(always) if format == "json" else TextLines(always))
     root = logging.getLogger()
     if _handler is not None:
         root.removeHandler(_handler)
@@ -53,9 +59,9 @@ def _time(record: logging.LogRecord) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
+def _fields_of(record: logging.LogRecord, always: Mapping[str, object]) -> Mapping[str, Any]:
     found = getattr(record, _EXTRA, None)
-    return found if isinstance(found, Mapping) else {}
+    return {**always, **found} if isinstance(found, Mapping) else always
 
 
 def _one_line(text: str) -> str:
@@ -68,10 +74,16 @@ def _one_line(text: str) -> str:
 class TextLines(logging.Formatter):
     """Lines for people. A traceback follows its line, indented."""
 
+    def __init__(self, always: Mapping[str, object] | None = None) -> None:
+        super().__init__()
+        self._always = always or {}
+
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback if there is one."""
         parts = [_time(record), record.levelname, record.name, _one_line(record.getMessage())]
-        parts += [f"{name}={_text(value)}" for name, value in _fields_of(record).items()]
+        parts += [
+            f"{name}={_text(value)}" for name, value in _fields_of(record, self._always).items()
+        ]
         lines = [" ".join(parts)]
         if record.exc_info:
             lines += self.formatException(record.exc_info).splitlines()
@@ -86,6 +98,10 @@ def _text(value: object) -> str:
 class JsonLines(logging.Formatter):
     """One JSON object per line. A traceback is the text `error`."""
 
+    def __init__(self, always: Mapping[str, object] | None = None) -> None:
+        super().__init__()
+        self._always = always or {}
+
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         line: dict[str, Any] = {
@@ -93,7 +109,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **_fields_of(record),
+            **_fields_of(record, self._always),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

@@ -53,7 +53,7 @@ GAUGES = {
     "disk_free_bytes": "Room on the disk.",
     "disk_reserve_bytes": "Room on the disk that is kept free.",
     "disk_full": "1 while writing is refused for want of room.",
-    "failed": "1 if a shard has stopped.",
+    "failed": "How many shards have stopped, or have no process at the moment.",
     "records_since_flush": "Records that would be replayed after a crash.",
     "streams_measured": "Streams whose traffic is counted.",
     "rocksdb_keys": "Keys in the index, estimated.",
@@ -66,6 +66,7 @@ GAUGES = {
 HISTOGRAMS = {
     "commit_seconds": "From the decision on a change until it is durable and in the index, for each record.",
     "sync_seconds": "How long the disk took to make a group durable.",
+    "read_seconds": "From looking for what a reader asked for until the answer was handed over, if there was something.",
     "group_records": "Records in a group.",
     "group_bytes": "Bytes in a group.",
 }

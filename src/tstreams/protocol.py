@@ -1,7 +1,7 @@
 """Every message between a tstreams client and a server, in one place.
 
 A request is one moebius call. Its command is the shard's number, a colon, and the message's class name
-(`0:Instant`); `Describe`, `Measure` and `GetConfig` are asked of the node and have no number. The first part is the message in
+(`0:Instant`); `Describe`, `Measure`, `GetConfig` and what is about the cluster are asked of the node and have no number. The first part is the message in
 MessagePack, and an item batch, if there is one, is the second. Requests that change anything carry the
 session and a sequence number in it: sent again, they take effect once.
 
@@ -239,7 +239,8 @@ class Prepare(Change, frozen=True):
 
     `lease_ms`: how long to wait for the decision before the decider is asked, which then refuses the group if it has
     not decided. If the group does not happen, all that was prepared is cancelled, also transactions that had been
-    open before. `InvalidState` if this group is prepared here already.
+    open before. With `give_back` those are open again, as they were: batches that came along with this are cut off, and
+    their leases begin anew. `InvalidState` if this group is prepared here already.
     """
 
     group: Group
@@ -248,6 +249,7 @@ class Prepare(Change, frozen=True):
     transactions: list[Id]
     positions: list[ReadPosition] = []
     brought: list[Brought] = []
+    give_back: bool = False
 
 
 class Settle(Message, frozen=True):
@@ -749,8 +751,15 @@ class ListReaders(Message, frozen=True):
     limit: Count
 
 
+class GetReaders(Message, frozen=True):
+    """Those of these readers of a stream that there are in this shard. The answer is a `ReaderList`."""
+
+    stream: Id
+    names: list[str]
+
+
 class ReaderInfo(Message, frozen=True):
-    """A reader.
+    """A reader, as one shard knows it: its positions in other shards are there.
 
     `agent` and `session`: who holds its name now; 0 if nobody does. `last_seen_ms`: when the session was
     heard of last. `positions`: (partition, transaction) that it has saved, the first of them;
@@ -768,7 +777,8 @@ class ReaderInfo(Message, frozen=True):
 
 
 class ReaderList(Message, frozen=True, tag=15):
-    """The answer to `ListReaders`: by stream, first those with positions, then those without."""
+    """The answer to `ListReaders`: by stream, first those with positions, then those without. And to
+    `GetReaders`: in the order of the names, without those that there are not."""
 
     readers: list[ReaderInfo]
     more: bool
@@ -942,6 +952,112 @@ class TransactionStatus(Message, frozen=True, tag=21):
     held_back: Count
 
 
+# Clusters.
+
+
+class DescribeCluster(Message, frozen=True):
+    """Ask a node what it knows of its cluster. The answer is a `ClusterInfo`. A server that stands alone is a cluster of
+    one node, without a name."""
+
+
+class MemberInfo(Message, frozen=True):
+    """A node, as it tells of itself. One that is not `live` should have shards, or is wanted to drain, and is not there.
+
+    `load`: how busy it is, of 1.0. `draining`: operators want it to hold nothing. `leaving`: it is about to end. `holds`: the
+    shards that it has open."""
+
+    id: str
+    live: bool
+    addresses: list[str]
+    http: str
+    load: float
+    draining: bool
+    leaving: bool
+    holds: list[Count]
+
+
+class PlacedShard(Message, frozen=True):
+    """A shard: who leads it in which epoch ("": nobody), which nodes it should be on, the one that should lead first, who
+    was chosen to lead it by operators ("": nobody), and how much it has to do."""
+
+    number: Count
+    epoch: Id
+    leader: str
+    places: list[str]
+    chosen: str
+    load: float
+
+
+class ReplicaState(Message, frozen=True):
+    """A shard on the node that answers: whether it leads it, and up to where it has applied the log. `ledgers`: the last
+    ones of its log, id and size."""
+
+    number: Count
+    leading: bool
+    ledger: Id
+    offset: Id
+    ledgers: list[tuple[Id, Id]]
+
+
+class ClusterInfo(Message, frozen=True, tag=40):
+    """The answer to `DescribeCluster`. `node` is who answers, `state` how it stands with the coordination service. `version`
+    is that of what operators want: who changes it names what they have seen."""
+
+    name: str
+    id: str
+    engine: str
+    settings: dict[str, str]
+    replicas: Count
+    node: str
+    state: str
+    director: str
+    version: int
+    removed: list[str]
+    rebalances: Count
+    placement: int
+    members: list[MemberInfo]
+    shards: list[PlacedShard]
+    here: list[ReplicaState]
+
+
+class Intend(Message, frozen=True):
+    """Say what operators want, all of it, in the place of what has this version. The answer is an `Intended`.
+    `InvalidState` if it has another version by now, or makes no sense for the nodes that are there."""
+
+    version: int
+    draining: list[str]
+    leaders: list[tuple[Count, str]]
+    removed: list[str]
+    rebalances: Count
+
+
+class Intended(Message, frozen=True, tag=41):
+    """The answer to `Intend`: the version of what is wanted now."""
+
+    version: int
+
+
+class CheckCluster(Message, frozen=True):
+    """Let a node look after the servers that the cluster stands on. The answer is a `ClusterChecked`; it takes some seconds
+    if servers do not answer."""
+
+
+class ServerState(Message, frozen=True):
+    """A server of another kind. `problem` is empty if it is well."""
+
+    address: str
+    name: str
+    version: str
+    problem: str
+
+
+class ClusterChecked(Message, frozen=True, tag=42):
+    """The answer to `CheckCluster`: the servers that keep the logs, and those of the coordination service."""
+
+    engine: list[ServerState]
+    coordination: list[ServerState]
+
+
 ChangeRequest: TypeAlias = (
     CreateStream
     | AlterStream
@@ -969,6 +1085,7 @@ InspectRequest: TypeAlias = (
     ListNumbers
     | ListOpen
     | ListReaders
+    | GetReaders
     | ListAgents
     | ListSessions
     | ListLedgers
@@ -999,6 +1116,9 @@ AnyReply: TypeAlias = (
     | Browsed
     | TransactionStatus
     | Decision
+    | ClusterInfo
+    | Intended
+    | ClusterChecked
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -28,6 +28,7 @@ class Asked:
 
     def __init__(self, sink: Any, command: str, parts: tuple[bytes, ...], one_way: bool) -> None:
         self.sink = sink
+        self.command = command
         self.shard, _, self.name = command.rpartition(":")
         kind = getattr(protocol, self.name)
         self.message: Any = msgspec.msgpack.decode(parts[0], type=kind)
@@ -35,6 +36,7 @@ class Asked:
         self.batch = parts[1] if len(parts) > 1 and not brings else None
         self.brought = parts[1:] if brings else ()
         self.one_way = one_way
+        self.number = getattr(self.message, "sequence", 0)
         self.timeout: float | None = -1
         self.credit = 0
 

@@ -300,6 +300,8 @@ def test_a_server_that_does_not_serve_all_shards_is_not_ready() -> None:
     assert [link.shards[it].epoch for it in link.shards.numbers] == [7, 8, 9]
     with pytest.raises(BadRequest, match="no shard 3"):
         link.shards[3]
+    with pytest.raises(errors.Corrupt, match="1025 shards"):
+        link.shards.learn(NodeInfo("test", list(range(1025)), total=1025))
 
 
 def test_requests_go_to_the_home_of_their_stream() -> None:

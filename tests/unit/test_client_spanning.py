@@ -15,7 +15,7 @@ from tstreams.client.rules.link import Link
 from tstreams.client.rules.producer import Producer
 from tstreams.client.rules.reader import Reader
 from tstreams.client.rules.session import Session
-from tstreams.errors import Expired, Fenced, InvalidState, Timeout, Unavailable
+from tstreams.errors import Expired, Fenced, Timeout, Unavailable
 from tstreams.model import TransactionState
 from tstreams.protocol import (
     AgentOpened,
@@ -189,11 +189,18 @@ def test_one_refuses(bench: Bench) -> None:
     closing.go_on()
     assert isinstance(closing.error, Expired)
     assert str(closing.error).startswith("producer 'a' of stream 'out': transaction 5")
-    assert [it.state for it in drafts] == [CANCELLED, OPENED, OPENED, INVALID]
+    assert [it.state for it in drafts] == [OPENED, OPENED, OPENED, INVALID]
     assert settled(bench) == {prepares[0].shard}
     assert bench.script.asked == [], "the decider has heard of nothing"
     assert bench.link.window.requests == bench.link.window.bytes == 0
     again = Waiting(bench.producer.checkpoint())
+    prepare = bench.script.take("Prepare")
+    assert prepare.message.give_back
+    assert prepare.shard == prepares[0].shard
+    assert prepare.message.transactions == prepares[0].message.transactions
+    assert prepare.message.brought == prepares[0].message.brought, "what was cut off comes again"
+    prepare.answer(Done())
+    again.go_on()
     commit = bench.script.take("Commit")
     assert commit.message.transactions == [5, 6]
     commit.answer(Done())
@@ -207,10 +214,9 @@ def test_one_does_not_answer(bench: Bench) -> None:
     fail(prepares[1], Timeout)
     closing.go_on()
     assert isinstance(closing.error, Timeout)
-    assert [it.state for it in drafts] == [CANCELLED, OPENED, OPENED, CANCELLED]
+    assert [it.state for it in drafts] == [OPENED] * 4
+    assert not any(it.sealed or it.in_doubt for it in drafts), "nothing was decided, or will be"
     assert settled(bench) == {it.shard for it in prepares}
-    cancel = bench.script.take("CancelTransactions")
-    assert cancel.shard == prepares[1].shard, "it may not have been prepared at all"
     assert bench.script.asked == []
 
 
@@ -218,7 +224,7 @@ def test_an_interrupt_gives_up(bench: Bench) -> None:
     closing, drafts, prepares = prepared(bench)
     closing.interrupt()
     assert isinstance(closing.error, KeyboardInterrupt)
-    assert [it.state for it in drafts] == [CANCELLED, OPENED, OPENED, CANCELLED]
+    assert [it.state for it in drafts] == [OPENED] * 4
     assert settled(bench) == {it.shard for it in prepares}
 
 
@@ -235,7 +241,8 @@ def test_the_decider_refuses(bench: Bench) -> None:
     fail(commit, Expired, "transaction 6: its lease ran out")
     closing.go_on()
     assert isinstance(closing.error, Expired)
-    assert [it.state for it in drafts] == [CANCELLED, OPENED, INVALID, CANCELLED]
+    assert [it.state for it in drafts] == [OPENED, OPENED, INVALID, OPENED]
+    assert not any(it.sealed for it in drafts if it.state is OPENED)
     assert settled(bench) == {it.shard for it in prepares}
 
 
@@ -269,7 +276,7 @@ def test_what_is_begun_behind_it_waits_until_the_decision_was_sent(bench: Bench)
 # Groups.
 
 
-def test_a_group_that_was_torn_goes_on_after_a_cancel_only(bench: Bench) -> None:
+def test_a_group_that_was_refused_is_as_before(bench: Bench) -> None:
     drafts = [bench.open(0, 5), bench.open(1, 5), bench.open(1, 6)]
     third = 3 - drafts[0].seat.shard - drafts[1].seat.shard
     bench.read(shards_of("in", 3, SHARDS).index(third), 3)
@@ -283,16 +290,16 @@ def test_a_group_that_was_torn_goes_on_after_a_cancel_only(bench: Bench) -> None
     closing.go_on()
     assert isinstance(closing.error, Fenced)
     assert "reader 'a' of stream 'in'" in str(closing.error)
-    assert [draft.state for draft in drafts] == [CANCELLED, OPENED, OPENED]
-    again = Waiting(bench.group.checkpoint())
-    assert isinstance(again.error, InvalidState)
+    assert [draft.state for draft in drafts] == [OPENED] * 3
     assert settled(bench) == {prepares[0].shard}
-    assert bench.script.asked == [], "the readers must not go on without what was dropped"
-    cancelling = Waiting(bench.group.cancel())
-    bench.script.take("CancelTransactions").answer(Done())
-    cancelling.go_on()
+    assert bench.script.asked == []
     Waiting(bench.group.checkpoint())
-    assert bench.script.names == ["Commit"]
+    again = bench.take_all("Prepare")
+    again.sort(key=lambda it: it.shard == str(third))
+    for before, after in zip(prepares, again, strict=True):
+        assert after.shard == before.shard
+        assert after.message.transactions == before.message.transactions
+        assert after.message.positions == before.message.positions
 
 
 def test_a_group_in_doubt_stops_its_readers(bench: Bench) -> None:

@@ -38,6 +38,12 @@ OTHER: dict[str, tuple[str, Any]] = {
     "disk_reserve_bytes": ("4096", 4096),
     "clients_max": ("7", 7),
     "shards": ("4", 4),
+    "cluster": ("main", "main"),
+    "zookeeper": ("zk1:2181,zk2:2181/here", "zk1:2181,zk2:2181/here"),
+    "zookeeper_session_s": ("10s", 10),
+    "advertise": ("tcp://n1:7070,zmq+tcp://n1:1", ("tcp://n1:7070", "zmq+tcp://n1:1")),
+    "http_advertise": ("http://n1:7080", "http://n1:7080"),
+    "shard_ports": ("7071-7079", "7071-7079"),
 }
 """For each setting another value than its default: as text, and as what it means."""
 LOSES = {
@@ -57,6 +63,12 @@ LOSES = {
     "disk_reserve_bytes": "9",
     "clients_max": "9",
     "shards": "9",
+    "cluster": "other",
+    "zookeeper": "zk9:1",
+    "zookeeper_session_s": "9s",
+    "advertise": "tcp://n9:1",
+    "http_advertise": "http://n9:1",
+    "shard_ports": "9000-9999",
 }
 """And a third value of each that has a flag of its own name."""
 TLS = {"tls_certificate": "/srv/cert", "tls_key": "/srv/key"}
@@ -341,6 +353,15 @@ def test_the_front_door_is_for_this_machine_unless_it_is_meant() -> None:
         ({"insecure": "yes"}, "insecure: must be true or false, not 'yes'"),
         ({"http": None}, "http: must look like"),
         ({"tls_key": Path("k")}, "tls_certificate is missing: a certificate and its key"),
+        ({"cluster": "a b", "zookeeper": "z:1"}, "cluster: 'a b' cannot name a cluster"),
+        ({"cluster": "c", "zookeeper": "z"}, "zookeeper: must look like zk1:2181,zk2:2181"),
+        ({"cluster": "c"}, "zookeeper is missing: it says where the cluster is known"),
+        (
+            {"cluster": "c", "zookeeper": "z:1", "shards": 2},
+            "was said when the cluster was created",
+        ),
+        ({"zookeeper": "z:1"}, "zookeeper: only for a node of a cluster, and cluster is not set"),
+        ({"http_advertise": "n1:7080"}, "http_advertise: must look like http://node1:7080"),
     ],
 )
 def test_a_configuration_made_in_python_is_checked_too(given: Any, says: str) -> None:

@@ -13,7 +13,7 @@ from tstreams.ledger.local import LocalLog
 from tstreams.ledger.port import LogFailed
 from tstreams.ledger.shelf import OPEN_FILES_MAX
 from tstreams.server.housekeeping import Housekeeping
-from tstreams.server.shard import Shard
+from tstreams.server.local import LocalShard
 from tstreams.server.storage import LocalStorage
 
 
@@ -38,17 +38,17 @@ def test_a_sync_that_fails_while_ledgers_go_is_not_overlooked() -> None:
 
 
 def test_a_shard_stops_when_trimming_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = Shard(0, LocalStorage(tmp_path), schedule=lambda commit: None)
-    keeper = Housekeeping(shard)
+    local = LocalShard(0, LocalStorage(tmp_path), schedule=lambda commit: None)
+    shard, keeper = local.shard, Housekeeping(local)
 
     def fail(ledgers: list[int]) -> None:
         raise LogFailed("the sync of ledger 1 failed: the disk is broken")
 
-    monkeypatch.setattr(shard.log, "trim", fail)
+    monkeypatch.setattr(local.log, "trim", fail)
     keeper._trim([1])
     assert shard.failed is not None
     assert "the disk is broken" in shard.failed
-    shard.close()
+    local.close()
 
 
 def test_rolled_ledgers_do_not_stay_open(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from tstreams.protocol import (
     SessionOpened,
     StreamInfo,
 )
+from tstreams.server import line
 from tstreams.server import replica as replica_module
-from tstreams.server import shared
 from tstreams.server.handlers import Handlers
 from tstreams.server.replica import Replica
 from tstreams.server.storage import LocalStorage
@@ -50,8 +50,8 @@ class Leader:
     def send(self, message: object) -> SimulatedRequest:
         return SimulatedRequest(message).send(self.handlers)  # type: ignore[arg-type]
 
-    def create(self, number: int) -> SimulatedRequest:
-        return self.send(CreateStream(self.session, number, 0, f"s{number}", 1, 10**9))
+    def create(self, number: int, acked: int = 0) -> SimulatedRequest:
+        return self.send(CreateStream(self.session, number, acked, f"s{number}", 1, 10**9))
 
     async def answer(self, message: object) -> SimulatedRequest:
         return await answered(self.send(message))
@@ -103,7 +103,7 @@ def test_while_a_group_is_under_way_nothing_is_decided(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_a_turn_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "TURN_WAITING_MAX", 2)
+    monkeypatch.setattr(line, "TURN_WAITING_MAX", 2)
 
     async def test(leader: Leader) -> None:
         leader.engine.cut_off = True
@@ -154,30 +154,48 @@ def test_without_room_at_the_engine_nothing_has_happened(tmp_path: Path) -> None
         leader.engine.sequence.room_bytes = 0
         refused = await answered(leader.create(1))
         assert isinstance(refused.reply, Refused)
-        assert leader.replica.shard.leading
+        assert leader.replica.leading
         leader.engine.sequence.room_bytes = 1 << 60
         assert isinstance((await leader.answer(GetStream("s1"))).reply, Refused)
-        leader.replica.shard.look_at_disk()
-        assert isinstance((await answered(leader.create(2))).reply, StreamInfo)
+        leader.replica.shared.look_at_disk()
+        assert isinstance((await answered(leader.create(2, acked=1))).reply, StreamInfo)
 
     with_leader(tmp_path, test)
 
 
 def test_who_asks_a_node_that_is_about_to_lead_waits(tmp_path: Path) -> None:
     async def test(leader: Leader) -> None:
-        shard = leader.replica.shard
+        shared = leader.replica.shared
         await leader.replica.step_down()
         assert isinstance(leader.create(1).reply, Refused)
-        shard.expect(True)
-        held = leader.create(2)
+        shared.expect(True)
+        held = leader.create(1)
         assert held.reply is None
         await leader.replica.lead(2)
         assert isinstance((await answered(held)).reply, StreamInfo)
         await leader.replica.step_down()
-        held = leader.create(3)
+        held = leader.create(2)
         assert held.reply is None
-        shard.expect(False)
+        shared.expect(False)
         assert isinstance(held.reply, Refused)
+
+    with_leader(tmp_path, test)
+
+
+def test_what_was_refused_here_is_not_overtaken_by_what_was_sent_behind_it(tmp_path: Path) -> None:
+    async def test(leader: Leader) -> None:
+        await leader.replica.step_down()
+        assert isinstance(leader.create(1).reply, Refused)
+        await leader.replica.lead(2)
+        early = leader.create(2)  # it was under way when this node began to lead again
+        assert isinstance(early.reply, Refused)
+        assert isinstance(Error.from_wire(early.reply.code, early.reply.message), NotLeader)
+        assert isinstance((await answered(leader.create(1))).reply, StreamInfo)
+        assert isinstance((await answered(leader.create(2))).reply, StreamInfo)
+        assert isinstance(leader.create(4).reply, Refused)
+        leader.send(KeepAlive(leader.session, 3))  # the client has given 3 up
+        assert isinstance((await answered(leader.create(4))).reply, StreamInfo)
+        assert isinstance((await answered(leader.create(6, acked=5))).reply, StreamInfo)
 
     with_leader(tmp_path, test)
 
@@ -191,4 +209,8 @@ def test_not_leader_says_who_leads_also_to_those_who_do_not_know_it() -> None:
     nobody = Error.from_wire(error.code, NotLeader(3, 7).message)
     assert isinstance(nobody, NotLeader)
     assert nobody.addresses == ()
+    why = NotLeader(3, 7, ["tcp://[::1]:1"], "shard 3 has stopped: a disk (sda) is broken")
+    again = Error.from_wire(error.code, why.message)
+    assert isinstance(again, NotLeader)
+    assert (again.addresses, again.reason) == (why.addresses, why.reason)
     assert type(Error.from_wire(error.code, "the disk is full")) is Unavailable

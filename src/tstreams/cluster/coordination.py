@@ -1,11 +1,11 @@
 """The coordination port: what nodes agree on, and all that a coordination service has to provide.
 
-It knows the cluster, its nodes, who leads which shard in which epoch, and where shards should be. It does not
-know streams. The rules that every implementation keeps:
+It knows the cluster, its nodes, who leads which shard in which epoch, where shards should be, and what operators
+want. It does not know streams. The rules that every implementation keeps:
 - a cluster is created once; its id and its number of shards never change;
 - the epochs of a shard only rise, whoever leads it, whatever is restarted or lost in between;
 - of one shard there is at most one leader entry, and it is gone soon after the session of its node;
-- placement and settings change by compare-and-set only: nobody undoes what they have not seen;
+- placement, settings and what operators want change by compare-and-set only: nobody undoes what they have not seen;
 - a node learns that its session is lost no later than others may take over, as far as its own clock runs evenly.
   Nothing depends on that: a leader that does not notice is refused by the log.
 
@@ -14,7 +14,6 @@ All of it belongs to one event loop. What has to wait is a coroutine; nothing el
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -22,14 +21,15 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
+from ..cluster_settings import cluster_name_problems
 from ..errors import BadRequest, InvalidState
-from ..limits import CLUSTER_NAME_BYTES_MAX, SHARDS_MAX
+from ..limits import SHARDS_MAX
 
 if TYPE_CHECKING:
+    from .intentions import Intentions
     from .view import View, Watch
 
 Setting: TypeAlias = str | int | float | bool
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Outdated(InvalidState):
@@ -48,6 +48,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = "local"
     """What keeps the log."""
     engine_settings: dict[str, Setting] = {}
+    secret: str = ""
+    """By which its nodes know each other: 32 bytes in hex, made with the cluster. It is shown to nobody."""
 
 
 def new_cluster(
@@ -59,11 +61,8 @@ def new_cluster(
     engine_settings: Mapping[str, Setting] | None = None,
 ) -> Cluster:
     """A cluster with an id of its own, not yet known to anyone. `BadRequest` for what makes no sense."""
-    if not _NAME.fullmatch(name) or len(name) > CLUSTER_NAME_BYTES_MAX:
-        raise BadRequest(
-            f"{name!r} cannot name a cluster: letters, digits, '.', '_' and '-', "
-            f"{CLUSTER_NAME_BYTES_MAX} at most, the first a letter or a digit"
-        )
+    if problems := cluster_name_problems(name):
+        raise BadRequest(problems[0])
     if not 1 <= shards <= SHARDS_MAX:
         raise BadRequest(f"a cluster has 1 to {SHARDS_MAX} shards, not {shards}")
     if replicas < 1:
@@ -75,6 +74,7 @@ def new_cluster(
         replicas=replicas,
         engine=engine,
         engine_settings=dict(engine_settings or {}),
+        secret=secrets.token_hex(32),
     )
 
 
@@ -92,6 +92,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """How much each shard that it leads has to do, in any unit that all nodes share."""
     draining: bool = False
     """It is about to go: it should lead nothing, and hold nothing."""
+    leaving: bool = False
+    """It is about to end, and may be back soon: it leads nothing if another can."""
+    holds: tuple[int, ...] = ()
+    """The shards that it has open and follows or leads, in order: it can lead them at once."""
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -185,6 +189,8 @@ class Coordination(Protocol):
         load: float | None = None,
         shard_loads: Mapping[int, float] | None = None,
         draining: bool | None = None,
+        leaving: bool | None = None,
+        holds: Sequence[int] | None = None,
     ) -> None:
         """Tell the others something new of this node. What is not named stays."""
 
@@ -208,8 +214,44 @@ class Coordination(Protocol):
         """Say where shards should be, if the placement still has this version. The new one, or `Outdated`.
         `InvalidState` on a node that does not direct."""
 
+    async def intend(self, intentions: Intentions, *, version: int) -> int:
+        """Say what operators want, if `view.intentions_version` still is this. The new version, or `Outdated`."""
+
     async def close(self) -> None:
         """Leave: the node's entry and all that it leads are given up. Closing twice does nothing."""
+
+
+def changed_node(
+    node: Node,
+    load: float | None,
+    shard_loads: Mapping[int, float] | None,
+    draining: bool | None,
+    leaving: bool | None,
+    holds: Sequence[int] | None,
+) -> Node:
+    """What `update` makes of a node's entry."""
+    given: dict[str, object] = {"load": load, "draining": draining, "leaving": leaving}
+    given["shard_loads"] = None if shard_loads is None else dict(shard_loads)
+    given["holds"] = None if holds is None else tuple(holds)
+    changes = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(node, **changes)
+
+
+def leader_among(
+    places: Sequence[str], nodes: Mapping[str, Node], shard: int, leader: str | None
+) -> str | None:
+    """Who should lead a shard at this moment: the first of its places that is there and does not leave. `leader` leads
+    it now, and goes on until that one has it open: nobody waits for a node that is still starting."""
+    present = [nodes[it] for it in places if it in nodes]
+    able = [it for it in present if not it.leaving] or present
+    if not able:
+        return None
+    ready = [it.id for it in able if shard in it.holds]
+    if able[0].id in ready or (not ready and leader is None):
+        return able[0].id
+    if leader is not None and any(it.id == leader for it in able):
+        return leader
+    return ready[0] if ready else able[0].id
 
 
 def check_placement(shards: Sequence[Sequence[str]], expected: int) -> tuple[tuple[str, ...], ...]:

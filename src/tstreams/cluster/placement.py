@@ -47,6 +47,7 @@ def place(
     *,
     replicas: int,
     moves_max: int = MOVES_MAX,
+    leaders: Mapping[int, str] | None = None,
 ) -> Places:
     """The next placement.
 
@@ -56,6 +57,7 @@ def place(
       shard before, if there is any.
     - Besides that at most `moves_max` moves make it more even: followers by their number, leaders by their load.
       A leader moves only to a node that has the shard already (unless shards are on one node only).
+    - `leaders` are those that operators have chosen: they lead, unless they are gone or drain, however uneven it is.
     - If nothing is left to improve, the present placement comes back as it is.
     """
     if len(present) != len(loads):
@@ -68,8 +70,26 @@ def place(
     plan = _Plan(able, present, _weights(loads), min(replicas, len(able)))
     plan.fill()
     plan.appoint()
+    plan.obey({shard: node for shard, node in (leaders or {}).items() if node in able})
     plan.level_followers(plan.level_leaders(moves_max))
     return tuple(tuple(places) for places in plan.places)
+
+
+def in_steps(
+    before: Sequence[Sequence[str]], after: Sequence[Sequence[str]], nodes: Mapping[str, Node]
+) -> Places:
+    """What to say on the way from one placement to the next: as long as some of those who get a shard do not have it yet,
+    those who have it keep it, behind the others. `nodes` are those that are there."""
+
+    def step(shard: int, old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+        having = {it.id for it in nodes.values() if shard in it.holds}
+        if all(it in having for it in new if it in nodes):
+            return tuple(new)
+        return (*new, *(it for it in old if it in having and it not in new))
+
+    return tuple(
+        step(shard, old, new) for shard, (old, new) in enumerate(zip(before, after, strict=True))
+    )
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -115,6 +135,8 @@ class _Plan:
         self.leaderless = [
             not kept or kept[0] != old[0] for kept, old in zip(self.places, present, strict=True)
         ]
+        self.fixed: set[int] = set()
+        """Shards whose leader was chosen."""
         self.held = dict.fromkeys(able, 0)
         for places in self.places:
             for node in places:
@@ -145,6 +167,24 @@ class _Plan:
             places.remove(leader)
             places.insert(0, leader)
             self.led[leader] += self.weights[shard]
+
+    def obey(self, leaders: Mapping[int, str]) -> None:
+        """Let those lead who were chosen to. One that does not have the shard takes the place of the last."""
+        for shard, node in leaders.items():
+            if not 0 <= shard < len(self.places):
+                continue
+            places = self.places[shard]
+            self.fixed.add(shard)
+            if places[0] == node:
+                continue
+            self.led[places[0]] -= self.weights[shard]
+            if node not in places:
+                self.held[places.pop()] -= 1
+                self.held[node] += 1
+            else:
+                places.remove(node)
+            places.insert(0, node)
+            self.led[node] += self.weights[shard]
 
     def level_followers(self, moves: int) -> None:
         """Move followers from nodes with many shards to nodes with few."""
@@ -203,6 +243,8 @@ class _Plan:
         """All changes of a leader that are worth it: what it is worth, the shard (negative, so that the lowest is the
         greatest), and which of its places, or which node, is to lead."""
         for shard, places in enumerate(self.places):
+            if shard in self.fixed:
+                continue
             weight = self.weights[shard]
             load = self.led[places[0]]
             candidates = self.able if self.replicas == 1 else places

@@ -22,10 +22,12 @@ from .coordination import (
     Placement,
     SessionCallback,
     SessionState,
+    changed_node,
     check_placement,
     check_settings,
     check_shard,
 )
+from .intentions import Intentions
 from .standing import Standing
 from .view import Changes, View, Watch, Watches
 
@@ -153,15 +155,12 @@ class SingleCoordination:
         load: float | None = None,
         shard_loads: Mapping[int, float] | None = None,
         draining: bool | None = None,
+        leaving: bool | None = None,
+        holds: Sequence[int] | None = None,
     ) -> None:
         """Change this node's entry. What is not named stays."""
         self._open()
-        self._node = msgspec.structs.replace(
-            self._node,
-            load=self._node.load if load is None else load,
-            shard_loads=self._node.shard_loads if shard_loads is None else dict(shard_loads),
-            draining=self._node.draining if draining is None else draining,
-        )
+        self._node = changed_node(self._node, load, shard_loads, draining, leaving, holds)
         self._view.nodes[self._node.id] = self._node
         self._watches.tell(Changes(nodes=True))
 
@@ -204,6 +203,18 @@ class SingleCoordination:
             )
         self._view.placement = Placement(version + 1, wanted)
         self._watches.tell(Changes(placement=True))
+        return version + 1
+
+    async def intend(self, intentions: Intentions, *, version: int) -> int:
+        """Say what operators want. It is not kept: there is nowhere else to go."""
+        self._open()
+        if self._view.intentions_version != version:
+            raise Outdated(
+                f"what operators want has version {self._view.intentions_version}, not {version}"
+            )
+        self._view.intentions = intentions
+        self._view.intentions_version = version + 1
+        self._watches.tell(Changes(intentions=True))
         return version + 1
 
     async def close(self) -> None:

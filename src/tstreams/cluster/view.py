@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from .coordination import Leader, Node, Placement
+from .intentions import Intentions
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +18,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     nodes: bool = False
     placement: bool = False
     director: bool = False
+    intentions: bool = False
     leaders: frozenset[int] = frozenset()
     """The shards whose leader changed."""
 
@@ -28,6 +30,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.nodes or other.nodes,
             placement=self.placement or other.placement,
             director=self.director or other.director,
+            intentions=self.intentions or other.intentions,
             leaders=self.leaders | other.leaders,
         )
 
@@ -45,6 +48,8 @@ class View:
         self.leaders: dict[int, Leader] = {}
         self.placement = Placement(0, ((),) * shards)
         self.director: str | None = None
+        self.intentions = Intentions()
+        self.intentions_version = 0
         self.epochs: dict[int, int] = {}
         """The greatest epoch of each shard that was ever seen here."""
 

@@ -12,8 +12,6 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ..errors import Error, Fenced, InvalidState, NotFound, Unavailable
 from ..limits import COORDINATION_DEADLINE_S
 from . import zookeeper_entries as entries
@@ -23,13 +21,15 @@ from .coordination import (
     Placement,
     SessionCallback,
     SessionState,
+    changed_node,
     check_placement,
     check_settings,
     check_shard,
 )
+from .intentions import Intentions
 from .standing import Standing
 from .view import Changes, View, Watch, Watches
-from .zookeeper_entries import create_cluster
+from .zookeeper_entries import create_cluster, read_cluster
 from .zookeeper_layout import (
     Layout,
     ZooKeeperSettings,
@@ -44,7 +44,7 @@ from .zookeeper_session import Session, SessionLost
 
 log = logging.getLogger("tstreams.cluster")
 
-__all__ = ["ZooKeeperCoordination", "ZooKeeperSettings", "create_cluster"]
+__all__ = ["ZooKeeperCoordination", "ZooKeeperSettings", "create_cluster", "read_cluster"]
 
 _PAUSE_S = 0.05
 
@@ -74,6 +74,7 @@ class ZooKeeperCoordination:
         self._reader: Reader | None = None
         self._led: dict[int, int] = {}
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._updating = asyncio.Lock()
         self._candidate = False
         self._directing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,6 +132,7 @@ class ZooKeeperCoordination:
             self._view = View(self._cluster.shards)
             self._view.placement = Placement(-1, self._view.placement.shards)
             self._view.cluster_version = found[1].version
+            self._view.intentions_version = -1
             await self._settle(session)
         except BaseException:
             await self.close()
@@ -153,18 +155,16 @@ class ZooKeeperCoordination:
         load: float | None = None,
         shard_loads: Mapping[int, float] | None = None,
         draining: bool | None = None,
+        leaving: bool | None = None,
+        holds: Sequence[int] | None = None,
     ) -> None:
         """Change this node's entry. If it fails, what was said is told with the next one, or in the next session."""
-        session, node = self._ready(), self._myself()
-        node = msgspec.structs.replace(
-            node,
-            load=node.load if load is None else load,
-            shard_loads=node.shard_loads if shard_loads is None else dict(shard_loads),
-            draining=node.draining if draining is None else draining,
-        )
+        session = self._ready()
+        node = changed_node(self._myself(), load, shard_loads, draining, leaving, holds)
         pack_node(node)  # refused before anything depends on it
         self._node = node
-        await entries.claim_node(session, self._layout, node, _deadline())
+        async with self._updating:  # or an older entry might come after a newer one
+            await entries.claim_node(session, self._layout, self._node, _deadline())
 
     async def lead(self, shard: int, *, above: int = 0) -> int | None:
         """Lead a shard if no other node does."""
@@ -229,6 +229,17 @@ class ZooKeeperCoordination:
         if made > self._view.placement.version:
             self._view.placement = Placement(made, wanted)
             self._watches.tell(Changes(placement=True))
+        return made
+
+    async def intend(self, intentions: Intentions, *, version: int) -> int:
+        """Say what operators want, if that still has this version."""
+        session = self._ready()
+        made = await entries.replace(
+            session, self._layout.intentions, pack(intentions), version, _deadline()
+        )
+        if made > self._view.intentions_version:
+            self._view.intentions, self._view.intentions_version = intentions, made
+            self._watches.tell(Changes(intentions=True))
         return made
 
     async def close(self) -> None:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from kazoo import exceptions as zk
 from kazoo.client import KazooClient, TransactionRequest
 
-from ..errors import AlreadyExists, Corrupt
+from ..errors import AlreadyExists, Corrupt, NotFound, Timeout
 from ..limits import COORDINATION_DEADLINE_S
 from .coordination import Cluster, Leader, Node, Outdated
+from .intentions import Intentions
 from .zookeeper_layout import (
     Layout,
     ZooKeeperSettings,
@@ -143,6 +145,29 @@ async def replace(session: Session, path: str, data: bytes, version: int, deadli
 
 async def create_cluster(settings: ZooKeeperSettings, cluster: Cluster) -> None:
     """Make a cluster. `AlreadyExists` if there is one of this name, `Timeout` if ZooKeeper cannot be reached."""
+    async with _visiting(settings) as (session, root):
+        deadline_s = asyncio.get_running_loop().time() + _CREATING_S
+        await _create(session, Layout(root, cluster.name), cluster, deadline_s)
+
+
+async def read_cluster(settings: ZooKeeperSettings) -> Cluster:
+    """What ZooKeeper knows of a cluster. `NotFound` if there is none of this name, `Timeout` if ZooKeeper cannot be
+    reached, `Corrupt` if its entry cannot be read."""
+    async with _visiting(settings) as (session, root):
+        layout = Layout(root, settings.cluster)
+        deadline_s = asyncio.get_running_loop().time() + COORDINATION_DEADLINE_S
+        found = await session.read(layout.cluster, deadline_s)
+    if found is None:
+        raise NotFound(
+            f"ZooKeeper at {settings.hosts} has no cluster {settings.cluster}: make it with `tstreams cluster "
+            f"create {settings.cluster}`, or look at the name and the addresses"
+        )
+    return unpack_cluster(found[0])
+
+
+@contextlib.asynccontextmanager
+async def _visiting(settings: ZooKeeperSettings) -> AsyncIterator[tuple[Session, str]]:
+    """A session of no node, for a moment, and where in ZooKeeper everything begins."""
     servers, root = split_hosts(settings.hosts)
     session = Session(
         servers,
@@ -151,10 +176,15 @@ async def create_cluster(settings: ZooKeeperSettings, cluster: Cluster) -> None:
         on_lost=lambda _: None,
         on_change=lambda _: None,
     )
-    now_s = asyncio.get_running_loop().time()
-    await session.open(now_s + COORDINATION_DEADLINE_S)
     try:
-        await _create(session, Layout(root, cluster.name), cluster, now_s + _CREATING_S)
+        await session.open(asyncio.get_running_loop().time() + COORDINATION_DEADLINE_S)
+    except Timeout:
+        raise Timeout(
+            f"no ZooKeeper answers at {servers} within {COORDINATION_DEADLINE_S:g} s: does it run, and are these "
+            "its addresses?"
+        ) from None
+    try:
+        yield session, root
     finally:
         await session.close()
 
@@ -174,6 +204,9 @@ async def _create(session: Session, layout: Layout, cluster: Cluster, deadline_s
         nowhere = pack_placement([()] * cluster.shards)
         await _ensure(session, layout.placement, nowhere, deadline_s)
         await session.sure(lambda c: c.set_async(layout.placement, nowhere), deadline_s)
+        nothing = pack(Intentions())
+        await _ensure(session, layout.intentions, nothing, deadline_s)
+        await session.sure(lambda c: c.set_async(layout.intentions, nothing), deadline_s)
         await _ensure(session, layout.cluster, pack(cluster), deadline_s)
     found = await session.read(layout.cluster, deadline_s)
     if found is None or unpack_cluster(found[0]).id != cluster.id:

@@ -7,6 +7,7 @@
 /tstreams/NAME/shards/N/leader  ephemeral: node and epoch, as JSON; made and raised in one transaction
 /tstreams/NAME/placement        where shards should be, as JSON; its version is ZooKeeper's
 /tstreams/NAME/director         ephemeral: the id of the node that decides on placement
+/tstreams/NAME/intentions       what operators want, as JSON; its version is ZooKeeper's
 ```
 """
 
@@ -20,6 +21,7 @@ import msgspec
 from ..errors import BadRequest, Corrupt, TooLarge
 from ..limits import NODE_ENTRY_BYTES_MAX
 from .coordination import Cluster, Leader, Node, Placement
+from .intentions import Intentions
 
 T = TypeVar("T")
 
@@ -46,6 +48,7 @@ class Layout:
         self.shards = f"{self.base}/shards"
         self.placement = f"{self.base}/placement"
         self.director = f"{self.base}/director"
+        self.intentions = f"{self.base}/intentions"
 
     def node(self, node_id: str) -> str:
         """The entry of a node."""
@@ -144,8 +147,13 @@ def unpack_epoch(data: bytes) -> int:
     return int(data)
 
 
-def pack(value: Cluster | Leader) -> bytes:
-    """A cluster or a leader as bytes."""
+def unpack_intentions(data: bytes) -> Intentions:
+    """What operators want from its bytes, or `Corrupt`."""
+    return _decode(data, Intentions, "what operators want")
+
+
+def pack(value: Cluster | Leader | Intentions) -> bytes:
+    """A cluster, a leader or what operators want as bytes."""
     return msgspec.json.encode(value)
 
 

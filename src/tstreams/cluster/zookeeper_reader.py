@@ -22,6 +22,7 @@ from .view import Changes, View
 from .zookeeper_layout import (
     Layout,
     unpack_cluster,
+    unpack_intentions,
     unpack_leader,
     unpack_node,
     unpack_placement,
@@ -98,7 +99,8 @@ class Reader:
         if everything:
             # A new session may come to a server that lags behind the one before.
             await self._session.sure(lambda c: c.sync_async("/"), deadline_s)
-            stale = stale | {layout.cluster, layout.nodes, layout.placement, layout.director}
+            stale = stale | {layout.cluster, layout.nodes, layout.placement}
+            stale |= {layout.director, layout.intentions}
             stale |= {layout.leader(shard) for shard in range(self.cluster.shards)}
         if layout.nodes in stale:
             try:
@@ -122,6 +124,8 @@ class Reader:
             return self._read_placement(found, deadline_s)
         if path == self._layout.director:
             return self._read_director(found, deadline_s)
+        if path == self._layout.intentions:
+            return self._read_intentions(found, deadline_s)
         return self._read_cluster(found, deadline_s)
 
     async def _read_leader(self, shard: int, found: Round, deadline_s: float) -> None:
@@ -160,6 +164,15 @@ class Reader:
         if director != self._view.director:
             self._view.director = director
             found.add(Changes(director=True))
+
+    async def _read_intentions(self, found: Round, deadline_s: float) -> None:
+        entry = await self._session.read(self._layout.intentions, deadline_s, watch=True)
+        if entry is None:
+            raise self._other_cluster()
+        version, intentions = entry[1].version, _readable(unpack_intentions, entry)
+        if intentions is not None and version > self._view.intentions_version:
+            self._view.intentions, self._view.intentions_version = intentions, version
+            found.add(Changes(intentions=True))
 
     async def _read_cluster(self, found: Round, deadline_s: float) -> None:
         entry = await self._session.read(self._layout.cluster, deadline_s, watch=True)

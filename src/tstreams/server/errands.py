@@ -58,7 +58,8 @@ class Errands:
     Invariant: for each group, copy and shard there is one task at most.
     """
 
-    def __init__(self, shard: Shard, kin: Kin) -> None:
+    def __init__(self, shard: Shard, kin: Kin, *, resting: bool = False) -> None:
+        """`resting`: it begins with `start`."""
         self._shard = shard
         self._kin = kin
         self._tasks: dict[Hashable, asyncio.Task[None]] = {}
@@ -67,7 +68,7 @@ class Errands:
         self._write: asyncio.TimerHandle | None = None
         self._held: dict[int, dict[Callable[[], None], None]] = {}
         """Answers that wait until all know of a change of a stream."""
-        self._stopped = False
+        self._stopped = resting
 
     def statistics(self) -> ErrandsStatistics:
         """What is under way now."""
@@ -76,16 +77,23 @@ class Errands:
 
     async def stop(self) -> None:
         """End all of them. What was not done is begun again with the next start."""
+        self.rest()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def start(self) -> None:
+        """The shard leads: go on with what its state says is to be done."""
+        self._stopped = False
+        self.look()
+
+    def rest(self) -> None:
+        """The shard does not lead: whoever does goes on with it."""
         self._stopped = True
-        if self._write is not None:
-            self._write.cancel()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.reset()
 
     def look(self) -> None:
         """Begin what is to be done."""
+        if self._stopped:
+            return
         state = self._shard.core.state
         due = state.groups.due
         while due and len(self._tasks) < ERRANDS_MAX:
@@ -99,6 +107,9 @@ class Errands:
 
     def reset(self) -> None:
         """The shard has stopped: what is to be done is found in its state again when it goes on."""
+        if self._write is not None:
+            self._write.cancel()
+            self._write = None
         for task in self._tasks.values():
             task.cancel()
         self._groups_known.clear()
@@ -113,6 +124,8 @@ class Errands:
 
     def need(self, waits: InDoubt | CopyNeeded) -> None:
         """A request waits for this."""
+        if self._stopped:
+            return
         if isinstance(waits, CopyNeeded):
             self._begin(("copy", waits.number, waits.name), partial(self._copy, waits))
         elif waits.reason:
@@ -121,6 +134,9 @@ class Errands:
 
     def when_told(self, stream: int, answer: Callable[[], None], wait_s: float) -> None:
         """Call this when all shards know how a stream is now, or after so many seconds: they will be told then."""
+        if self._stopped:
+            answer()
+            return
         timer: asyncio.TimerHandle
 
         def let_out() -> None:
@@ -140,6 +156,8 @@ class Errands:
         try:
             self._shard.core.state.stream(stream)
         except CopyNeeded as waits:
+            if self._stopped:
+                self._shard.check_usable()  # only who leads can ask for it
             await self._copy_once(waits)
 
     def _begin(self, key: Hashable, errand: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -208,7 +226,8 @@ class Errands:
             except Unavailable as error:
                 log.debug("shard %d does not answer: %s", waits.home, error)
             except Error as error:
-                self._shard.kinship.refuse_copy(waits, error)
+                refuse = partial(self._shard.kinship.refuse_copy, waits, error)
+                await self._until_done(refuse)
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, KIN_RETRY_S_MAX)
@@ -314,10 +333,21 @@ class Errands:
         if self._write is not None:
             self._write.cancel()
             self._write = None
+        if self._groups_known or self._streams_known:
+            self._begin(("write",), self._write_told)
+
+    async def _write_told(self) -> None:
         groups, streams = sorted(self._groups_known), sorted(self._streams_known)
-        if (groups or streams) and self._shard.kinship.told(groups, streams):
-            self._groups_known.clear()
-            self._streams_known.clear()
+        try:
+            await self._shard.kinship.told(groups, streams)
+        except Error as error:
+            log.debug("shard %d: what others know is not written: %s", self._shard.number, error)
+            self._write_soon()
+            return
+        self._groups_known.difference_update(groups)
+        self._streams_known.difference_update(streams)
+        if self._groups_known or self._streams_known:
+            self._write_soon()
 
     # Answers that wait for others to know.
 

@@ -1,7 +1,8 @@
 """The gate: every command of the wire is read here, and asked about here, before anything is done for it.
 
 Who may do what is not decided here. Whoever wants to decide gives an `authorise` hook; without one
-nothing is asked, and it costs nothing.
+nothing is asked, and it costs nothing. What shards say to each other is nobody else's: such commands are
+taken with the seal of the cluster only, and the hook is not asked about them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from moebius import Request
 
 from ..errors import Unauthorized
 from ..protocol import Message
+from .seal import Seal
 from .wire import decoder, decoder_with_batch, wire_error
 
 M = TypeVar("M", bound=Message)
@@ -27,6 +29,8 @@ class Gate:
 
     def __init__(self, authorise: Authorise | None = None) -> None:
         self._authorise = authorise
+        self.seal: Seal | None = None
+        """How other shards are known. None: there are none in other processes, and nobody can pretend to be one."""
 
     def reader(self, kind: type[M], parts: int | None = 1) -> Callable[[Request], M]:
         """Reads requests of this kind: see `wire.decoder`. `Unauthorized` goes to whoever may not ask."""
@@ -41,6 +45,20 @@ class Gate:
             return message
 
         return read_allowed
+
+    def kin_reader(self, kind: type[M]) -> Callable[[Request], M]:
+        """Reads what another shard says: the message, and its seal. `Unauthorized` goes to whoever is none."""
+        read = decoder(kind, 2)
+
+        def read_sealed(request: Request) -> M:
+            parts = request.parts
+            seal = self.seal
+            if seal is None or len(parts) != 2 or not seal.fits(request.command, *parts):
+                text = f"{request.command} is for the shards of this cluster alone, which know its secret"
+                raise wire_error(Unauthorized(text))
+            return read(request)
+
+        return read_sealed
 
     def reader_with_batch(self, kind: type[M]) -> Callable[[Request], tuple[M, int]]:
         """The same for a message that comes with an item batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, get_args
 
 from moebius import Request, Router, Strategy
 
@@ -51,6 +51,7 @@ from ..protocol import (
 )
 from .gate import Gate
 from .inspection import Inspection
+from .kin import KIN, KinMessage
 from .shard import Shard
 from .subscriptions import Answer
 from .wire import wire_error
@@ -102,7 +103,9 @@ class Handlers:
         self._register_read(FetchLast, self._fetch_last)
         for kind, inspect in Inspection(shard).by_type.items():
             self._register_read(kind, _encoded(inspect))
-        for prefix, usable in (("", shard.check_usable), (ANY, shard.check_readable)):
+        for kin in get_args(KinMessage):
+            self._register(KIN + kin.__name__, self._from_kin(kin))
+        for prefix, usable in (("", shard.check_usable), (ANY, shard.condition.check)):
             command = prefix + Subscribe.__name__
             self.router.command(command, strategy=Strategy.PARALLEL)(self._subscribe(usable))
 
@@ -152,6 +155,10 @@ class Handlers:
 
         return handle
 
+    def _from_kin(self, kind: type[KinMessage]) -> Callable[[Request], object]:
+        read, kinship = self._gate.kin_reader(kind), self._shard.kinship
+        return lambda request: kinship.answer(request, read(request))
+
     def _open_session(self) -> Callable[[Request], object]:
         read, shard = self._gate.reader(OpenSession), self._shard
 
@@ -192,7 +199,7 @@ class Handlers:
 
         async def handle_copy(request: Request) -> AsyncIterator[Answer]:
             message = read(request)
-            shard.check_usable()
+            check_usable()
             assert shard.errands is not None
             try:
                 await shard.errands.have(message.stream)
@@ -206,7 +213,7 @@ class Handlers:
         return handle if shard.shards == 1 else handle_copy
 
     def _get_stream(self, request: Request, message: GetStream) -> bytes:
-        return self._shard.kinship.stream_info(message)
+        return encode(self._shard.kinship.stream_info(message))
 
     def _list_streams(self, request: Request, message: ListStreams) -> bytes:
         limit = message.limit
@@ -220,7 +227,7 @@ class Handlers:
         stream = state.stream(message.stream)
         if doubts := state.groups.of_reader(stream.id, message.reader):
             raise InDoubt(doubts)
-        self._shard.check_heads(stream)
+        self._shard.contents.check_heads(stream)
         heads = [(partition, next(iter(ids))) for partition, ids in state.heads_of(stream)]
         saved = self._shard.index.facts.positions(stream.id, message.reader)
         return encode(Positions(state.last_id + 1, heads, saved))
@@ -230,13 +237,13 @@ class Handlers:
         return encode(JobInfo(-1 if last is None else last))
 
     def _survey(self, request: Request, message: Survey) -> bytes:
-        return encode(Surveyed(self._shard.reads.survey(self._shard.clock(), message)))
+        return encode(Surveyed(self._shard.contents.reads.survey(self._shard.clock(), message)))
 
     def _fetch(self, request: Request, message: Fetch) -> None:
-        self._shard.reads.fetch(self._shard.clock(), request, message)
+        self._shard.contents.reads.fetch(self._shard.clock(), request, message)
 
     def _fetch_last(self, request: Request, message: FetchLast) -> Any:
-        return self._shard.reads.last(self._shard.clock(), message)
+        return self._shard.contents.reads.last(self._shard.clock(), message)
 
 
 def _encoded(inspect: Callable[[Any], Any]) -> Callable[[Request, Any], bytes]:

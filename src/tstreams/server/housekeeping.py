@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..errors import Error
 from ..ledger.port import DiskFull, split_position
 from .compactor import Compactor
-from .shard import Shard
+from .local import LocalShard
 
 log = logging.getLogger("tstreams.server")
 
@@ -41,8 +41,9 @@ AGE_EVERY_MS = 10_000
 class Housekeeping:
     """The background work of one shard, on its own loop; what takes long runs in threads."""
 
-    def __init__(self, shard: Shard) -> None:
-        self._shard = shard
+    def __init__(self, local: LocalShard) -> None:
+        self._local = local
+        self._shard = shard = local.shard
         self._compactor = Compactor(shard)
         self._threads = ThreadPoolExecutor(2, f"shard-{shard.number}")
         self._timer: asyncio.TimerHandle | None = None
@@ -77,13 +78,13 @@ class Housekeeping:
             self._compactor.reset()
             self._dead = []
         if self._flushing is None:
-            shard.look_at_disk()  # it may open the index again, which nobody may be using then
+            self._local.look_at_disk()  # it may open the index again, which nobody may be using then
         if shard.failed is not None:
             return
         try:
             self._work(shard.clock())
         except DiskFull as error:
-            shard.note_full(error.message)
+            shard.condition.note_full(error.message)
         except Error as error:
             shard.fail(error)
 
@@ -100,9 +101,10 @@ class Housekeeping:
         if self._flushing is None and self._flush_is_due(now_ms):
             self._begin_flush(now_ms)
         if self._preparing is None:
-            shard.log.relax(now_ms, scarce=shard.full is not None)
-            wanted = shard.log.spare_bytes_wanted
-            if wanted and shard.full is None and shard.room.fits(4 * wanted):
+            log_ = self._local.log
+            log_.relax(now_ms, scarce=shard.full is not None)
+            wanted = log_.spare_bytes_wanted
+            if wanted and shard.full is None and shard.condition.room.fits(4 * wanted):
                 self._begin_prepare()
 
     def _reclaim(self, now_ms: int) -> None:
@@ -111,15 +113,15 @@ class Housekeeping:
         if shard.index.sweeper.sweep(now_ms, SWEEP_BUDGET) < SWEEP_BUDGET:
             self._reclaimed_at_ms = now_ms  # else go on with the next tick
         self._dead = self._dead_ledgers()
-        current = shard.log.ledgers()[-1]
+        current = self._local.log.ledgers()[-1]
         died = shard.index.live.dead(current.id) > 0
         if died and abs(now_ms - current.created_ms) >= ROLL_AFTER_MS:
-            shard.log.roll(now_ms)
+            self._local.log.roll(now_ms)
         self._compact()
 
     def _dead_ledgers(self) -> list[int]:
         live, metrics = self._shard.index.live, self._shard.metrics
-        ledgers = self._shard.log.ledgers()
+        ledgers = self._local.log.ledgers()
         metrics.ledgers, metrics.ledger_bytes = len(ledgers), sum(it.size_bytes for it in ledgers)
         return [it.id for it in ledgers if it.closed and not live.live(it.id)]
 
@@ -128,15 +130,15 @@ class Housekeeping:
         if shard.full is None:
             self._compactor.step()
         else:  # little can be copied, but that may be what makes room
-            self._compactor.step(shard.room.look()[0] // 2)
+            self._compactor.step(shard.condition.room.look()[0] // 2)
 
     def _flush_is_due(self, now_ms: int) -> bool:
         shard = self._shard
-        if not shard.can_flush():
+        if not shard.condition.can_flush():
             return False  # RocksDB would stop for good; the log has everything
         waited_ms = abs(now_ms - self._flushed_at_ms)
         # On a full disk, as long as there is room for it.
-        to_trim = self._dead or (shard.full is not None and shard.records_since_flush)
+        to_trim = self._dead or (shard.full is not None and shard.contents.records_since_flush)
         if to_trim and waited_ms >= FLUSH_TO_TRIM_MS:
             return True
         if shard.index.applied == self._flushed:
@@ -144,7 +146,7 @@ class Housekeeping:
         ledger, _ = split_position(shard.index.applied)
         return (
             waited_ms >= FLUSH_EVERY_MS
-            or shard.records_since_flush >= FLUSH_RECORDS
+            or shard.contents.records_since_flush >= FLUSH_RECORDS
             or ledger - split_position(self._flushed)[0] >= FLUSH_LEDGERS
         )
 
@@ -152,10 +154,10 @@ class Housekeeping:
         """Flush in a thread. What is dead now is dead in what the flush makes durable."""
         shard = self._shard
         dead, self._dead = self._dead, []
-        shard.log.sync()  # the index must not be ahead of the log after a power failure
-        shard.index.reach(shard.log.end)
+        self._local.log.sync()  # the index must not be ahead of the log after a power failure
+        shard.index.reach(self._local.log.end)
         applied = shard.index.applied
-        shard.records_since_flush = 0
+        shard.contents.records_since_flush = 0
         self._flushed_at_ms = now_ms
         loop = asyncio.get_running_loop()
         self._flushing = loop.run_in_executor(self._threads, shard.index.store.flush)
@@ -178,7 +180,7 @@ class Housekeeping:
         if not ledgers:
             return
         try:
-            self._shard.log.trim(ledgers)
+            self._local.log.trim(ledgers)
         except Error as error:  # it may have been a sync that failed
             self._shard.fail(error)
             return
@@ -187,7 +189,7 @@ class Housekeeping:
 
     def _begin_prepare(self) -> None:
         loop = asyncio.get_running_loop()
-        self._preparing = loop.run_in_executor(self._threads, self._shard.log.prepare)
+        self._preparing = loop.run_in_executor(self._threads, self._local.log.prepare)
 
         def prepared(future: asyncio.Future[None]) -> None:
             self._preparing = None

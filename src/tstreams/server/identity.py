@@ -1,4 +1,5 @@
-"""What is settled once and stays with a data folder: who its node is, and how many shards there are."""
+"""What is settled once and stays with a data folder: who its node is, how many shards there are, of which cluster, and by
+which secret they know each other."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ log = logging.getLogger("tstreams.server")
 
 FILE = "node"
 SHARDS_FILE = "shards"
+KIN_FILE = "kin"
+_SECRET = re.compile(r"[0-9a-f]{64}")
+CLUSTER_FILE = "cluster-id"
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -34,6 +38,21 @@ def node_id(folder: Path) -> str:
             f"{path} holds no node id, but {found[:40]!r}: put back what was there, or remove the file, "
             "and the node gets a new id"
         )
+    return found
+
+
+def kin_secret(folder: Path) -> str:
+    """The secret by which the shards of this folder know each other, if they are in several processes: 32 bytes in hex.
+    Whoever may read the data may read it, and nobody else. Whoever calls first holds the lock of the folder."""
+    path = folder / KIN_FILE
+    try:
+        found = path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        found = secrets.token_hex(32)
+        _write(path, found, mode=0o600)
+        return found
+    if not _SECRET.fullmatch(found):
+        raise Corrupt(f"{path} holds no secret: put back what was there, or remove the file")
     return found
 
 
@@ -62,9 +81,38 @@ def check_shards(folder: Path, shards: int) -> None:
         )
 
 
-def _write(path: Path, made: str) -> None:
+def check_cluster(folder: Path, cluster: tuple[str, str] | None) -> None:
+    """`InvalidState` if the data in this folder belongs to another cluster than the one of this id and name, or to a
+    server that stands alone (None). A new folder is settled by this. Whoever calls holds the lock of the folder."""
+    path = folder / CLUSTER_FILE
+    try:
+        found_id, _, found_name = path.read_text(errors="replace").strip().partition(" ")
+    except FileNotFoundError:
+        if cluster is None:
+            return
+        if (folder / "shard-0").exists():
+            raise InvalidState(
+                f"the data in {folder} is that of a server which stood alone, and cannot become part of the cluster "
+                f"{cluster[1]}: use another folder"
+            ) from None
+        _write(path, " ".join(cluster))
+        return
+    if cluster is None:
+        raise InvalidState(
+            f"the data in {folder} belongs to a node of the cluster {found_name}: set cluster and zookeeper, or "
+            "use another folder"
+        )
+    if cluster[0] != found_id:
+        raise InvalidState(
+            f"the data in {folder} belongs to the cluster {found_name} ({found_id}), and not to {cluster[1]} "
+            f"({cluster[0]}): use another folder, or look at cluster and zookeeper. If the cluster was made anew, "
+            "the folder is of no use to it"
+        )
+
+
+def _write(path: Path, made: str, mode: int = 0o666) -> None:
     beside = path.with_name(f".{path.name}")
-    with beside.open("w") as file:
+    with open(beside, "w", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(f"{made}\n")
         file.flush()
         os.fsync(file.fileno())

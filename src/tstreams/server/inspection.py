@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ..core.facts import READER, Cancelled, OpenTransactionState, Session
 from ..core.rules import no_partition
 from ..errors import BadRequest, Expired, Fenced, NotFound
-from ..index import Looks, floor_of
+from ..index import ListedReader, Looks, floor_of
 from ..index.keys import unpack_transaction
 from ..limits import (
     INSPECT_LOOKS_MAX,
@@ -24,6 +24,7 @@ from ..protocol import (
     AgentList,
     Browse,
     Browsed,
+    GetReaders,
     GetTransaction,
     JobEntry,
     JobList,
@@ -63,6 +64,7 @@ class Inspection:
             ListNumbers: self._numbers,
             ListOpen: self._open,
             ListReaders: self._readers,
+            GetReaders: self._readers_named,
             ListAgents: self._agents,
             ListSessions: self._sessions,
             ListLedgers: self._ledgers,
@@ -120,7 +122,6 @@ class Inspection:
         found = self._shard.index.listing.readers(
             message.stream, message.after, looks, READER_POSITIONS_SHOWN_MAX
         )
-        state = self._shard.core.state
         shown: list[ReaderInfo] = []
         place = message.after
         for it, behind in found:
@@ -130,20 +131,33 @@ class Inspection:
             name = self._name_of(it.stream) if it else ""
             if it is None or not name:  # what a deleted stream has left is still to be removed
                 continue
-            agent = state.agent(state.holder(READER, it.stream, it.name))
-            shown.append(
-                ReaderInfo(
-                    it.stream,
-                    name,
-                    it.name,
-                    agent.id if agent else 0,
-                    agent.session if agent else 0,
-                    self._last_seen_ms(agent.session) if agent else 0,
-                    it.positions,
-                    it.positions_more,
-                )
-            )
+            shown.append(self._reader_info(it, name))
         return ReaderList(shown, looks.left <= 0, place)
+
+    def _readers_named(self, message: GetReaders) -> ReaderList:
+        _check_limit(len(message.names), INSPECT_MAX)
+        stream = self._shard.core.state.stream(message.stream)
+        shown: list[ReaderInfo] = []
+        for name in message.names:
+            it = self._shard.index.listing.reader(stream.id, name, READER_POSITIONS_SHOWN_MAX)
+            info = self._reader_info(it or ListedReader(stream.id, name, []), stream.name)
+            if info.positions or info.agent:
+                shown.append(info)
+        return ReaderList(shown, False, b"")
+
+    def _reader_info(self, it: ListedReader, stream_name: str) -> ReaderInfo:
+        state = self._shard.core.state
+        agent = state.agent(state.holder(READER, it.stream, it.name))
+        return ReaderInfo(
+            it.stream,
+            stream_name,
+            it.name,
+            agent.id if agent else 0,
+            agent.session if agent else 0,
+            self._last_seen_ms(agent.session) if agent else 0,
+            it.positions,
+            it.positions_more,
+        )
 
     def _agents(self, message: ListAgents) -> AgentList:
         _check_limit(message.limit, INSPECT_MAX)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 KinMessage: TypeAlias = GetStream | TellStream | Settle | AskDecision
 """What shards say to each other."""
 
+KIN = "kin:"
+"""What the commands begin with that only other shards may use (`0:kin:Settle`)."""
+
 
 class Kin(Protocol):
     """The other shards. What they answer is durable there."""

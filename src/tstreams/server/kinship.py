@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from moebius import LATER, Request
 from moebius.errors import Error as WireError
 
+from ..core.records import AnyRecord
 from ..core.rules import info_of
 from ..core.waits import CopyNeeded
 from ..errors import BadRequest, Error
 from ..limits import DOUBT_WAIT_S
-from ..protocol import AnyReply, AskDecision, GetStream, Settle, TellStream, encode
+from ..protocol import AnyReply, AskDecision, Done, GetStream, Settle, StreamInfo, TellStream
 from ..sharding import giver_of
 from .kin import Caller, KinMessage
 
@@ -29,30 +30,40 @@ class Kinship:
 
     def from_kin(self, caller: Caller, message: KinMessage) -> None:
         """Answer another shard, now or later."""
+        self._answer_with(caller, lambda: self.answer(caller, message))
+
+    def _answer_with(self, caller: Caller, ask: Callable[[], object]) -> None:
         try:
-            answer = self._answer(caller, message)
+            answer = ask()
         except WireError as error:
             caller.fail(error)
         else:
             if answer is not LATER:
                 caller.answer(answer)
 
-    def _answer(self, caller: Caller, message: KinMessage) -> object:
+    def answer(self, caller: Request | Caller, message: KinMessage) -> object:
+        """The answer to another shard, or `LATER`; any error if it is refused."""
         shard = self._shard
         match message:
             case Settle():
                 return self.settle(caller, message)
             case AskDecision():
-                return shard.hear(caller, lambda: shard.core.decide(shard.clock(), message))
+                return shard.hear(
+                    caller, lambda: shard.core.decide(shard.clock(), message), confirmed=True
+                )
             case TellStream():
                 return shard.hear(caller, lambda: shard.core.tell(shard.clock(), message))
             case GetStream():
-                return shard.read(caller, lambda _: self.stream_info(message))
+                return shard.hear(caller, lambda: ((), self.stream_info(message)), confirmed=True)
 
     def settle(self, request: Request | Caller, message: Settle) -> object:
         """The decision on a group that is prepared here."""
         shard = self._shard
-        return shard.hear(request, lambda: shard.core.settle(shard.clock(), message))
+        return shard.hear(
+            request,
+            lambda: shard.core.settle(shard.clock(), message),
+            confirmed=not message.session,
+        )
 
     def hear(self, message: KinMessage) -> Awaitable[AnyReply]:
         """What another shard has answered, as if it had told us: until it is durable."""
@@ -60,27 +71,39 @@ class Kinship:
         self.from_kin(caller, message)
         return caller.wait()
 
-    def told(self, groups: list[tuple[int, int, int]], streams: list[tuple[int, int, int]]) -> bool:
-        """Others know of this; whether it could be written down."""
+    def told(
+        self, groups: list[tuple[int, int, int]], streams: list[tuple[int, int, int]]
+    ) -> Awaitable[AnyReply]:
+        """Others know of this: until that is durable."""
         shard = self._shard
-        if shard.failed is not None:
-            return False
-        shard.write_down(shard.core.told(shard.clock(), groups, streams))
-        return True
+        return self._in_turn(lambda: (shard.core.told(shard.clock(), groups, streams), Done()))
 
-    def refuse_copy(self, waits: CopyNeeded, error: Error) -> None:
+    def refuse_copy(self, waits: CopyNeeded, error: Error) -> Awaitable[AnyReply]:
         """A home has no such stream: whoever waits for it is refused."""
-        self._shard.parking.refuse(waits, error, self._shard.clock())
+        shard = self._shard
 
-    def stream_info(self, message: GetStream) -> bytes:
+        def refuse() -> tuple[tuple[AnyRecord, ...], AnyReply]:
+            shard.parking.refuse(waits, error, shard.clock())
+            return (), Done()
+
+        return self._in_turn(refuse)
+
+    def _in_turn(
+        self, decide: Callable[[], tuple[tuple[AnyRecord, ...], AnyReply]]
+    ) -> Awaitable[AnyReply]:
+        caller = Caller()
+        self._answer_with(caller, lambda: self._shard.hear(caller, decide))
+        return caller.wait()
+
+    def stream_info(self, message: GetStream) -> StreamInfo:
         """A stream whose home is here."""
         state = self._shard.core.state
         if message.name:
             state.check_home(message.name)
-            return encode(info_of(state.stream_named(message.name)))
+            return info_of(state.stream_named(message.name))
         if giver_of(message.number) != state.number:
             raise BadRequest(f"stream {message.number} is not at home in shard {state.number}")
-        return encode(info_of(state.stream(message.number)))
+        return info_of(state.stream(message.number))
 
 
 class Held:

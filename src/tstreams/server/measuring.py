@@ -62,39 +62,43 @@ _ROCKSDB = {
     "rocksdb_compaction_pending_bytes": "estimate-pending-compaction-bytes",
 }
 
-_ONE_DISK = ("disk_free_bytes", "disk_reserve_bytes")
+ONE_DISK = ("disk_free_bytes", "disk_reserve_bytes")
 """What all shards say of the same disk."""
 
-HISTOGRAMS = ("commit_seconds", "sync_seconds", "group_records", "group_bytes")
+HISTOGRAMS = ("commit_seconds", "sync_seconds", "read_seconds", "group_records", "group_bytes")
+
+
+def measure_connections(server: Server) -> tuple[Counter[str], Counter[str]]:
+    """The counters and gauges of a message server. Looks once at each client."""
+    queues = server.statistics()
+    counters = Counter({name: getattr(server.counts, it) for name, it in _CONNECTIONS.items()})
+    gauges = Counter({name: getattr(queues, it) for name, it in _QUEUES.items()})
+    return counters, gauges
 
 
 def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
     """All numbers of a node. Looks once at each client, and at no more than a few thousand other things."""
     shards = list(shards)
-    queues = server.statistics()
-    counters = Counter({name: getattr(server.counts, it) for name, it in _CONNECTIONS.items()})
-    gauges = Counter({name: getattr(queues, it) for name, it in _QUEUES.items()})
+    counters, gauges = measure_connections(server)
     for shard in shards:
         counters.update({name: getattr(shard.metrics, it) for name, it in _COUNTED.items()})
         gauges.update(_gauges(shard))
-    for name in _ONE_DISK:
+    for name in ONE_DISK:
         gauges[name] //= max(1, len(shards))
     ages_s = [_oldest_age_s(now_ms, shard) for shard in shards]
-    traffic = sorted(
-        (it for shard in shards for it in _busiest(shard)), key=lambda it: it[0], reverse=True
-    )
+    traffic = _busiest_of(shards)
     return Measured(
         now_ms,
         dict(counters),
         {**gauges, "oldest_open_age_seconds": max(ages_s, default=0.0)},
         [_histogram(name, [it.metrics for it in shards]) for name in HISTOGRAMS],
-        [it for _, it in traffic[:BUSIEST_STREAMS]],
+        traffic[:BUSIEST_STREAMS],
     )
 
 
 def _gauges(shard: Shard) -> dict[str, int]:
     state, metrics = shard.core.state, shard.metrics
-    free_bytes, reserve_bytes = shard.room.look()
+    free_bytes, reserve_bytes = shard.condition.room.look()
     found = {
         "sessions": len(state.sessions),
         "open_transactions": len(state.open),
@@ -106,12 +110,12 @@ def _gauges(shard: Shard) -> dict[str, int]:
         "ledgers": metrics.ledgers,
         "ledger_bytes": metrics.ledger_bytes,
         "live_bytes": shard.index.live.total(),
-        "cache_bytes": shard.payloads.cached_bytes,
+        "cache_bytes": shard.contents.payloads.cached_bytes,
         "disk_free_bytes": free_bytes,
         "disk_reserve_bytes": reserve_bytes,
         "disk_full": int(shard.full is not None),
         "failed": int(shard.failed is not None),
-        "records_since_flush": shard.records_since_flush,
+        "records_since_flush": shard.contents.records_since_flush,
         "streams_measured": metrics.streams,
     }
     if shard.failed is None:  # else the index may be closed
@@ -124,6 +128,32 @@ def _gauges(shard: Shard) -> dict[str, int]:
 def _oldest_age_s(now_ms: int, shard: Shard) -> float:
     oldest = next(iter(shard.core.state.open), None)  # they stand in the order of their ids
     return 0.0 if oldest is None else max(0, now_ms - oldest // IDS_PER_MS) / 1000
+
+
+def _busiest_of(shards: list[Shard]) -> list[StreamTraffic]:
+    """What the shards say of each stream, added up; the busiest first."""
+    lately: Counter[int] = Counter()
+    found: dict[int, StreamTraffic] = {}
+    for shard in shards:
+        for of_late, it in _busiest(shard):
+            lately[it.stream] += of_late
+            found[it.stream] = added(found[it.stream], it) if it.stream in found else it
+    return sorted(found.values(), key=lambda it: lately[it.stream], reverse=True)
+
+
+def added(one: StreamTraffic, other: StreamTraffic) -> StreamTraffic:
+    """What two shards say of a stream, together."""
+    return StreamTraffic(
+        one.stream,
+        one.name,
+        max(one.since_ms, other.since_ms),
+        one.transactions + other.transactions,
+        one.items + other.items,
+        one.bytes + other.bytes,
+        one.transactions_read + other.transactions_read,
+        one.items_read + other.items_read,
+        one.bytes_read + other.bytes_read,
+    )
 
 
 def _busiest(shard: Shard) -> Iterable[tuple[int, StreamTraffic]]:

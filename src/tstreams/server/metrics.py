@@ -112,6 +112,7 @@ class Metrics:
         """As of when the ledgers were looked at last: there may be thousands."""
         self.commit_seconds = Tally(SECONDS_BOUNDS, NS_PER_S)
         self.sync_seconds = Tally(SECONDS_BOUNDS, NS_PER_S)
+        self.read_seconds = Tally(SECONDS_BOUNDS, NS_PER_S)
         self.group_records = Tally(RECORDS_BOUNDS)
         self.group_bytes = Tally(BYTES_BOUNDS)
         self._streams: dict[int, Traffic] = {}

@@ -9,7 +9,7 @@ import logging
 import signal
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,16 +19,23 @@ from moebius import Limits, Request, Router, Server, loop_thread
 from moebius.transports.link import Credentials
 
 from ..config import SETTINGS, Config, exposed_addresses, show
-from ..errors import BadRequest
+from ..errors import BadRequest, InvalidState
 from ..lock import DirectoryLock
+from ..logs import fields
 from ..protocol import (
+    CheckCluster,
+    ClusterInfo,
     ConfigInfo,
     Describe,
+    DescribeCluster,
     GetConfig,
+    Intend,
     Measure,
     Measured,
+    MemberInfo,
     Message,
     NodeInfo,
+    PlacedShard,
     ReplicaInfo,
     SettingInfo,
     ShardInfo,
@@ -39,11 +46,13 @@ from .errands import Errands
 from .gate import Authorise, Gate
 from .handlers import Handlers
 from .housekeeping import Housekeeping
-from .identity import check_shards, node_id
-from .kin import LocalKin
+from .identity import check_cluster, check_shards, node_id
+from .kin import Kin, LocalKin
+from .local import LocalShard
 from .measuring import measure
 from .shard import Clock, Shard, system_clock
 from .storage import LocalStorage, Storage
+from .wire import wire_error
 
 log = logging.getLogger("tstreams.server")
 
@@ -87,6 +96,7 @@ class Node:
         self._storage = storage
         self._lock: DirectoryLock | None = None
         self._server: Server | None = None
+        self.local: list[LocalShard] = []
         self._keepers: list[Housekeeping] = []
         self.shards: dict[int, Shard] = {}
 
@@ -104,12 +114,12 @@ class Node:
 
     async def start(self) -> None:
         """Recover, and begin to serve on the running loop."""
-        self._lock = DirectoryLock(self.config.data)
+        self._lock = self._take_folder()
         try:
-            self.id = node_id(self.config.data)
-            check_shards(self.config.data, self.config.shards)
+            self.id = self._identify()
+            self._check_folder()
             self._started_ms = self._clock()
-            self._open_shards()
+            await self._open()
             self._server = self._make_server()
             await self._server.start()
         except BaseException:
@@ -123,6 +133,9 @@ class Node:
         if self._server is not None:
             await self._server.stop()
         await self._close()
+
+    async def leave(self) -> None:
+        """Hand over to others what they can go on with, while it still serves. Nobody else has anything of this one."""
 
     def request_stop(self) -> None:
         """Make `run` or `in_thread` stop. May be called from any thread."""
@@ -142,10 +155,12 @@ class Node:
                 on_ready()
             waits = [loop.create_task(stopping.wait()), loop.create_task(self._serve())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await self.leave()
             self.request_stop()
             await asyncio.wait(waits[1:])
             waits[0].cancel()
             await self.stop()
+            waits[1].result()
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(main())
@@ -189,32 +204,50 @@ class Node:
 
     # Inside.
 
+    def _take_folder(self) -> DirectoryLock | None:
+        """Keep others off the data folder."""
+        return DirectoryLock(self.config.data)
+
+    def _identify(self) -> str:
+        """Who this is."""
+        return node_id(self.config.data)
+
+    def _check_folder(self) -> None:
+        """Refuse a folder whose data is another's."""
+        check_cluster(self.config.data, None)
+        check_shards(self.config.data, self.config.shards)
+
+    async def _open(self) -> None:
+        """Recover what is served."""
+        self._open_shards()
+
     def _open_shards(self) -> None:
+        kin = LocalKin(self.shards)
+        for number in range(self.config.shards):
+            self._open_shard(number, kin)
+
+    def _open_shard(self, number: int, kin: Kin) -> None:
         config = self.config
         if config.fsync == "never":
             log.warning(
                 "fsync is never: a power failure or a crash of this machine loses what was acknowledged"
             )
-        count = config.shards
-        kin = LocalKin(self.shards)
-        for number in range(count):
-            shard = self.shards[number] = Shard(
-                number,
-                self._storage(config.data / f"shard-{number}", config.disk_reserve_bytes),
-                clock=self._clock,
-                ledger_bytes=config.ledger_bytes,
-                ledger_age_ms=round(config.ledger_age_s * 1000),
-                cache_bytes=config.payload_cache_bytes // count,
-                fsync=config.fsync == "always",
-                shards=count,
-            )
-            if count > 1:
-                shard.errands = Errands(shard, kin)
-            self._keepers.append(Housekeeping(shard))
-            log.info(
-                "recovered",
-                extra={"tstreams": {"shard": number, "replayed": shard.records_replayed}},
-            )
+        local = LocalShard(
+            number,
+            self._storage(config.data / f"shard-{number}", config.disk_reserve_bytes),
+            clock=self._clock,
+            ledger_bytes=config.ledger_bytes,
+            ledger_age_ms=round(config.ledger_age_s * 1000),
+            cache_bytes=config.payload_cache_bytes // config.shards,
+            fsync=config.fsync == "always",
+            shards=config.shards,
+        )
+        shard = self.shards[number] = local.shard
+        self.local.append(local)
+        if config.shards > 1:
+            shard.errands = Errands(shard, kin)
+        self._keepers.append(Housekeeping(local))
+        log.info("recovered", extra=fields(shard=number, replayed=local.records_replayed))
 
     def _make_server(self) -> Server:
         router = Router()
@@ -223,6 +256,8 @@ class Node:
         self._register(router, Describe, self._describe)
         self._register(router, Measure, self._measure)
         self._register(router, GetConfig, self._settings)
+        self._register(router, DescribeCluster, self._describe_cluster)
+        self._add_commands(router)
 
         @router.on_stop
         def end_waits(server: Server) -> None:
@@ -237,12 +272,31 @@ class Node:
             tls=self._tls(),
         )
 
-    def _register(self, router: Router, kind: type[Message], answer: Callable[[], Message]) -> None:
+    def _add_commands(self, router: Router) -> None:
+        """What only some servers do. This one has no cluster to be changed."""
+        for kind in (Intend, CheckCluster):
+            self._register(router, kind, self._stands_alone)
+
+    def _stands_alone(self) -> Message:
+        raise wire_error(
+            InvalidState("this server stands alone: there is no cluster that could be changed")
+        )
+
+    def _register(
+        self,
+        router: Router,
+        kind: type[Message],
+        answer: Callable[[], Message | Awaitable[Message]],
+    ) -> None:
         read = self._gate.reader(kind)
 
-        def handle(request: Request) -> bytes:
+        async def later(answer: Awaitable[Message]) -> bytes:
+            return encode(await answer)
+
+        def handle(request: Request) -> bytes | Awaitable[bytes]:
             read(request)
-            return encode(answer())
+            found = answer()
+            return encode(found) if isinstance(found, Message) else later(found)
 
         router.command(kind.__name__)(handle)
 
@@ -261,7 +315,21 @@ class Node:
             [ShardInfo(it.number, it.epoch, me) for it in self.shards.values()],
         )
 
-    def _measure(self) -> Measured:
+    def _describe_cluster(self) -> ClusterInfo:
+        told = self._describe()
+        numbers = [it.number for it in told.map]
+        me = MemberInfo(self.id, True, told.addresses, self.http, 0.0, False, False, numbers)
+        placed = [
+            PlacedShard(
+                it.number, it.epoch, "" if it.leader is None else self.id, [self.id], "", 0.0
+            )
+            for it in told.map
+        ]
+        return ClusterInfo(
+            "", "", "local", {}, 1, self.id, "connected", self.id, 0, [], 0, 0, [me], placed, []
+        )
+
+    def _measure(self) -> Measured | Awaitable[Measured]:
         assert self._server is not None
         return measure(self._clock(), self.shards.values(), self._server)
 
@@ -293,9 +361,10 @@ class Node:
             if shard.errands is not None:
                 await shard.errands.stop()
         try:
-            for shard in self.shards.values():
-                shard.close()
+            for local in self.local:
+                local.close()
         finally:
+            self.local = []
             self.shards.clear()
             if self._lock is not None:
                 self._lock.release()

@@ -71,6 +71,8 @@ class Parking:
     sessions: dict[int, deque[Parked]] = field(default_factory=dict)
     others: dict[Parked, None] = field(default_factory=dict)
     bytes: int = 0
+    is_open: Callable[[], bool] = lambda: True
+    """Whether anything can be decided now. If not, somebody looks again when it can."""
     _heard: int = -1
     _trying: Parked | None = None
 
@@ -144,10 +146,12 @@ class Parking:
             return
         self._heard = heard
         for it in [it for it in self.others if self._may_go(it)]:
-            if it in self.others and self._try(it):
+            if self.is_open() and it in self.others and self._try(it):
                 self.others.pop(it, None)
         for session in list(self.sessions):
             self._go_on(session)
+        if not self.is_open():
+            self._heard = -1
 
     def waits_for(self, waits: CopyNeeded) -> bool:
         """Whether somebody waits for this copy."""
@@ -157,7 +161,7 @@ class Parking:
 
     def _go_on(self, session: int) -> None:
         queue = self.sessions.get(session)
-        while queue and self._may_go(queue[0]) and self._try(queue[0]):
+        while queue and self.is_open() and self._may_go(queue[0]) and self._try(queue[0]):
             queue.popleft()
         if not queue:
             self.sessions.pop(session, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 
 from moebius import Request
@@ -31,6 +32,7 @@ class Reads:
 
     def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
         """Answer, or wait for something to answer with."""
+        begun_ns = time.perf_counter_ns()
         _check_wants(fetch.wants)
         self._visible.check_replaced(fetch.stream)
         found = self._collect(now_ms, fetch, fetch.wants)
@@ -38,6 +40,8 @@ class Reads:
             if not found:
                 self._visible.check_settled(fetch.stream, fetch.wants)
             self._answer(request, fetch.stream, found)
+            if found:
+                self._visible.metrics.read_seconds.add(time.perf_counter_ns() - begun_ns)
             return
         if len(self._waiters) >= WAITING_FETCHES_MAX:
             raise TooLarge(f"{len(self._waiters)} readers wait already")

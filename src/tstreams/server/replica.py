@@ -14,7 +14,7 @@ from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES
 from ..ledger.port import DiskFull, LogBehind
 from ..ledger.replicated import ReplicatedLog
 from ..limits import PAYLOAD_CACHE_BYTES
-from .shard import Clock, system_clock
+from .shard import Clock, Shard, system_clock
 from .shared import SharedShard
 from .snapshots import load_snapshot, needs_snapshot
 from .storage import LocalStorage
@@ -54,9 +54,12 @@ class Replica:
         ledger_age_ms: int = LEDGER_AGE_MS,
         cache_bytes: int = PAYLOAD_CACHE_BYTES,
         snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN,
+        shards: int = 1,
     ) -> None:
-        self.shard = SharedShard(number, storage, clock=clock, cache_bytes=cache_bytes)
-        self.shard.changed = self._shard_changed
+        self.shared = SharedShard(
+            number, storage, clock=clock, cache_bytes=cache_bytes, shards=shards
+        )
+        self.shared.changed = self._shard_changed
         self.on_lost: Callable[[], None] = lambda: None
         self.snapshots_loaded = 0
         self._storage = storage
@@ -77,7 +80,17 @@ class Replica:
     @property
     def number(self) -> int:
         """Which shard it is."""
-        return self.shard.number
+        return self.shared.number
+
+    @property
+    def shard(self) -> Shard:
+        """What works on requests."""
+        return self.shared.shard
+
+    @property
+    def leading(self) -> bool:
+        """Whether it leads."""
+        return self.shared.leading
 
     @property
     def is_open(self) -> bool:
@@ -107,7 +120,7 @@ class Replica:
             if log_ is None or self.shard.failed is not None:
                 raise Unavailable(self.shard.failed or "the shard is being opened")
             await log_.take_over(epoch, self.shard.clock())
-            self.shard.begin_leading(epoch)
+            self.shared.begin_leading(epoch)
             self._led = True
 
     async def step_down(self) -> None:
@@ -117,20 +130,20 @@ class Replica:
 
     async def _step_down(self) -> None:
         self._led = False
-        if self._log is None or not self.shard.leading:
+        if self._log is None or not self.leading:
             return
         if await self._let_land():
             self._log.step_down()
-            self.shard.follow()
+            self.shared.follow()
         else:  # what is under way may still happen, and nobody would apply it
             self.shard.fail(Unavailable("the engine did not answer while this node stepped down"))
 
     async def close(self) -> None:
         """Answer what is under way, if it can be; then close everything. Closing twice does nothing."""
-        self.shard.expect(False)
+        self.shared.expect(False)
         async with self._steps:
             self._led = False
-            if self._log is not None and self.shard.leading:
+            if self._log is not None and self.leading:
                 await self._let_land()
         if self._task is not None:
             self._task.cancel()
@@ -139,7 +152,7 @@ class Replica:
             self._task = None
 
     async def _let_land(self) -> bool:
-        landing = self.shard.retire()
+        landing = self.shared.retire()
         return landing is None or bool((await asyncio.wait([landing], timeout=LANDING_S))[0])
 
     def _shard_changed(self) -> None:
@@ -198,13 +211,13 @@ class Replica:
                 self._log.check_from(loaded.at)
                 index = Index(self._storage.store())
                 self.snapshots_loaded += 1
-            self.shard.recover(index, self._log)
+            self.shared.recover(index, self._log)
         except BaseException:
             index.store.close()
             raise
         self._failed.clear()
-        self._upkeep = Upkeep(self.shard, snapshot_bytes_min=self._snapshot_bytes_min)
-        self.shard.dropped = self._upkeep.ledgers_dropped
+        self._upkeep = Upkeep(self.shared, snapshot_bytes_min=self._snapshot_bytes_min)
+        self.shared.dropped = self._upkeep.ledgers_dropped
 
     async def _open_log(self, applied: int) -> ReplicatedLog:
         assert self._engine is not None
@@ -212,7 +225,7 @@ class Replica:
             self._engine,
             self._storage.folder(),
             applied=applied,
-            told=self.shard.told,
+            told=self.shared.told,
             ledger_bytes=self._ledger_bytes,
             ledger_age_ms=self._ledger_age_ms,
         )
@@ -243,7 +256,7 @@ class Replica:
             try:
                 await log_.follow()
             except DiskFull as error:
-                self.shard.note_full(error.message)
+                self.shard.condition.note_full(error.message)
                 await asyncio.sleep(FULL_PAUSE_S)
 
     async def _shut(self) -> None:
@@ -251,12 +264,12 @@ class Replica:
         shard = self.shard
         was_open = shard.failed is None
         log_, self._log = self._log, None
-        shard.shut()
+        self.shared.shut()
         if log_ is not None:
             await log_.close()
         if was_open:
             with contextlib.suppress(Error):
-                if shard.can_flush():
+                if shard.condition.can_flush():
                     await asyncio.to_thread(shard.index.store.flush)
         if self._upkeep is not None:
             self._upkeep = None

@@ -15,19 +15,22 @@ from .storage import LocalStorage
 log = logging.getLogger("tstreams.server")
 
 
-async def write_snapshot(shard: SharedShard) -> None:
+async def write_snapshot(shared: SharedShard) -> None:
     """Write the index, as it is now, to the log: in pieces, each in a turn, among what others write. If this ends in
     the middle, what was written is of no use, and no harm."""
-    await shard.write(SnapshotBegun(0, 0))  # so that it is of the ledger that is written to now
-    at, pieces = shard.index.applied, Pieces(shard.index.store)
+    await shared.write_record(
+        SnapshotBegun(0, 0)
+    )  # so that it is of the ledger that is written to now
+    index = shared.shard.index
+    at, pieces = index.applied, Pieces(index.store)
     number = 0
     while piece := pieces.next():
-        await shard.write(SnapshotPiece(0, 0, at, number), piece)
+        await shared.write_record(SnapshotPiece(0, 0, at, number), piece)
         number += 1
-    await shard.write(SnapshotEnded(0, 0, at, number, pieces.keys, pieces.size_bytes))
+    await shared.write_record(SnapshotEnded(0, 0, at, number, pieces.keys, pieces.size_bytes))
     log.info(
         "wrote a snapshot",
-        extra={"tstreams": {"shard": shard.number, "at": at, "bytes": pieces.size_bytes}},
+        extra={"tstreams": {"shard": shared.number, "at": at, "bytes": pieces.size_bytes}},
     )
 
 

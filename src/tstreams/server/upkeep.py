@@ -47,8 +47,11 @@ FORGET_TRIES = 12
 class Upkeep:
     """The background work of one replica, from when it is opened until it is closed: `run`."""
 
-    def __init__(self, shard: SharedShard, *, snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN) -> None:
-        self._shard = shard
+    def __init__(
+        self, shared: SharedShard, *, snapshot_bytes_min: int = SNAPSHOT_BYTES_MIN
+    ) -> None:
+        self._shared = shared
+        self._shard = shard = shared.shard
         self._snapshot_bytes_min = snapshot_bytes_min
         self._compactor = Compactor(shard)
         self._due: Due | None = None
@@ -82,9 +85,9 @@ class Upkeep:
         try:
             await work
         except LogFenced as error:
-            shard.fenced(error.message)
+            self._shared.fenced(error.message)
         except DiskFull as error:
-            shard.note_full(error.message)
+            shard.condition.note_full(error.message)
         except EngineUnavailable as error:
             log.warning("shard %d: the engine does not answer: %s", shard.number, error)
         except LedgerDamaged:
@@ -98,12 +101,12 @@ class Upkeep:
 
     async def _tick(self, now_ms: int) -> None:
         shard = self._shard
-        shard.look_at_disk()
+        self._shared.look_at_disk()
         if abs(now_ms - self._aged_at_ms) >= AGE_EVERY_MS:
             self._aged_at_ms = now_ms
             shard.metrics.age(now_ms)
-        if shard.leading:
-            shard.tick()
+        if self._shared.leading:
+            self._shared.tick()
             await self._lead(now_ms)
         else:
             self._due = None
@@ -119,7 +122,7 @@ class Upkeep:
         if abs(now_ms - self._reclaimed_at_ms) >= RECLAIM_EVERY_MS:
             self._reclaimed_at_ms = now_ms
             await self.reclaim(now_ms)
-        elif self._compactor.is_busy and self._shard.is_settled:
+        elif self._compactor.is_busy and self._shared.is_settled:
             self._compactor.step()
 
     async def reclaim(self, now_ms: int) -> None:
@@ -127,16 +130,16 @@ class Upkeep:
         shard = self._shard
         due = self._due or Due(shard.index.store)
         if (record := due.look(now_ms, SWEEP_BUDGET)) is not None:
-            await shard.write(record, alone=True)
-        ledgers = shard.log.ledgers()
+            await self._shared.write_record(record, alone=True)
+        ledgers = self._shared.log.ledgers()
         metrics = shard.metrics
         metrics.ledgers, metrics.ledger_bytes = len(ledgers), sum(it.size_bytes for it in ledgers)
         current = ledgers[-1]
         died = shard.index.live.dead(current.id) > 0
         if died and abs(now_ms - current.created_ms) >= ROLL_AFTER_MS:
-            await shard.log.roll(now_ms)
-        if shard.is_settled:
-            self._compactor.step(*([shard.room.look()[0] // 2] if shard.full else []))
+            await self._shared.log.roll(now_ms)
+        if self._shared.is_settled:
+            self._compactor.step(*([shard.condition.room.look()[0] // 2] if shard.full else []))
         dead = [it for it in ledgers if it.closed and not shard.index.live.live(it.id)]
         await self._trim(dead)
         if self._snapshot is None and self._snapshot_is_due(dead):
@@ -149,8 +152,8 @@ class Upkeep:
         flushed_id = split_position(self._flushed)[0]
         doomed = [it.id for it in dead if it.id < min(snapshot_id, flushed_id)]
         if doomed:
-            await shard.write(LedgersDropped(0, 0, doomed))
-            await shard.log.trim(doomed)
+            await self._shared.write_record(LedgersDropped(0, 0, doomed))
+            await self._shared.log.trim(doomed)
             log.debug("deleted ledgers", extra={"tstreams": {"ledgers": doomed}})
 
     def _snapshot_is_due(self, dead: list[LedgerInfo]) -> bool:
@@ -167,7 +170,7 @@ class Upkeep:
         def ended(_: asyncio.Task[None]) -> None:
             self._snapshot = None
 
-        work = self._guarded(write_snapshot(self._shard))
+        work = self._guarded(write_snapshot(self._shared))
         self._snapshot = asyncio.get_running_loop().create_task(work)
         self._snapshot.add_done_callback(ended)
 
@@ -177,25 +180,29 @@ class Upkeep:
         if self._forget_tries and abs(now_ms - self._forgot_at_ms) >= FORGET_EVERY_MS:
             self._forgot_at_ms = now_ms
             self._forget_tries -= 1
-            if await self._shard.log.forget():
+            if await self._shared.log.forget():
                 self._forget_tries = 0
 
     def _flush(self, now_ms: int) -> None:
         """Flush in a thread, when it is due: it bounds what has to be replayed."""
         shard = self._shard
         applied = shard.index.applied
-        if self._flushing is not None or applied == self._flushed or not shard.can_flush():
+        if (
+            self._flushing is not None
+            or applied == self._flushed
+            or not shard.condition.can_flush()
+        ):
             return
         waited_ms = abs(now_ms - self._flushed_at_ms)
         ledgers = split_position(applied)[0] - split_position(self._flushed)[0]
         if (
             waited_ms >= FLUSH_EVERY_MS
             or (ledgers and waited_ms >= FLUSH_TO_TRIM_MS)
-            or shard.records_since_flush >= FLUSH_RECORDS
+            or shard.contents.records_since_flush >= FLUSH_RECORDS
             or ledgers >= FLUSH_LEDGERS
         ):
             self._flushed_at_ms = now_ms
-            shard.records_since_flush = 0
+            shard.contents.records_since_flush = 0
             self._flushing = asyncio.get_running_loop().create_task(
                 self._guarded(self._flush_now(applied))
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -10,6 +11,7 @@ import pytest
 
 from tstreams.cluster import Changes, Coordination, Leader, Node, Outdated, SessionState
 from tstreams.cluster.coordination import new_cluster
+from tstreams.cluster.intentions import Intentions
 from tstreams.errors import AlreadyExists, BadRequest, InvalidState, NotFound
 
 from .conftest import eventually
@@ -174,6 +176,28 @@ async def test_settings_change_by_compare_and_set(either: Opener) -> None:
             await one.reconfigure(changed, version=version + 1)
     await one.close()
     assert (await either.open(NODE)).cluster == wanted
+
+
+async def test_what_operators_want_changes_by_compare_and_set(one: Coordination) -> None:
+    assert one.view.intentions == Intentions()
+    first = one.view.intentions_version
+    watch = one.watch()
+    wanted = Intentions().drain("n1", True).lead({2: "n1"})
+    version = await one.intend(wanted, version=first)
+    assert version > first
+    async for changes in watch:
+        if changes.intentions:
+            break
+    assert (one.view.intentions, one.view.intentions_version) == (wanted, version)
+    with pytest.raises(Outdated):
+        await one.intend(Intentions(), version=first)
+    assert one.view.intentions == wanted
+
+
+async def test_what_is_told_at_once_is_told_in_order(one: Coordination) -> None:
+    await asyncio.gather(*(one.update(holds=[n]) for n in range(10)), one.update(leaving=True))
+    await eventually(lambda: one.view.nodes["n1"].leaving)
+    assert one.view.nodes["n1"].holds == (9,)
 
 
 async def test_closing(one: Coordination) -> None:

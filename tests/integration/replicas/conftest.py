@@ -5,11 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.log.conftest import one_server, servers, servers_of, three_servers
+from tests.integration.log.conftest import (
+    bookies,
+    one_server,
+    servers,
+    servers_of,
+    three_bookies,
+    three_servers,
+)
 from tests.integration.replicas.sites import Site, in_memory, on_servers
 from tests.integration.tstreams.conftest import Clock
 
-__all__ = ["one_server", "servers", "three_servers"]
+__all__ = ["bookies", "one_server", "servers", "three_bookies", "three_servers"]
 
 
 @pytest.fixture
@@ -17,7 +24,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "jetstream-1"])
+@pytest.fixture(params=["memory", "jetstream-1", "bookkeeper"])
 def site(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Site]:
     """Nodes that share a log."""
     found = servers_of(request.param, request)

@@ -1,4 +1,4 @@
-"""A node in a process of its own, on JetStream: it can be killed, paused, and told to lead."""
+"""A node in a process of its own, on the servers of an engine: it can be killed, paused, and told to lead."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
-from tests.integration.replicas.sites import on_jetstream
+from tests.integration.replicas.sites import Servers, Site, connect_to, where
 from tests.integration.tstreams.servers import ServerProcess
 from tstreams.cluster.coordination import new_cluster
-from tstreams.cluster.engines.nats import NatsServers
 from tstreams.cluster.single import SingleCoordination, create_cluster
 from tstreams.errors import AlreadyExists, Error
 from tstreams.server.cluster_node import ClusterNode
@@ -23,16 +23,13 @@ class NodeProcess(ServerProcess):
     """Has one shard. If it is `led`, it is a cluster of one node; else it follows until it is told to lead."""
 
     def __init__(
-        self, data: Path, servers: NatsServers, *, name: str | None = None, led: bool = False
+        self, data: Path, servers: Servers, *, name: str | None = None, led: bool = False
     ) -> None:
         super().__init__(data)
         self._settings = {
             "data": str(data),
             "address": self.address,
-            "urls": servers.urls,
-            "monitors": servers.monitors,
-            "name": name or uuid.uuid4().hex[:12],
-            "replicas": len(servers.all),
+            "log": where(servers, name or uuid.uuid4().hex[:12]),
             "led": led,
         }
 
@@ -65,22 +62,39 @@ class NodeProcess(ServerProcess):
         return super()._end(number)  # type: ignore[arg-type]
 
 
-def main(settings: dict[str, object]) -> None:
+class Pair:
+    """Two nodes on one log."""
+
+    def __init__(self, path: Path, servers: Servers) -> None:
+        self.path = path
+        self.servers = servers
+        self.name = uuid.uuid4().hex[:12]
+        self.nodes = {it: NodeProcess(path / it, servers, name=self.name) for it in "ab"}
+
+    def check_agreement(self) -> None:
+        """Stop both, have them read to the end, and compare all that they hold."""
+        for node in self.nodes.values():
+            node.close()
+        site = Site(self.path, connect_to(where(self.servers, self.name)))
+        try:
+            for name in "ab":
+                site.start(name)
+            site.caught_up("a", "b")
+            assert site.facts("a") == site.facts("b")
+        finally:
+            site.close()
+
+
+def main(settings: dict[str, Any]) -> None:
     data = Path(str(settings["data"]))
     if settings["led"]:
         with contextlib.suppress(AlreadyExists):
             create_cluster(data.parent / "cluster", new_cluster("test", shards=1, replicas=1))
-    connect = on_jetstream(
-        settings["urls"],  # type: ignore[arg-type]
-        settings["monitors"],  # type: ignore[arg-type]
-        str(settings["name"]),
-        int(str(settings["replicas"])),
-    )
     node = ClusterNode(
         data,
         listen=[str(settings["address"])],
         shards=1,
-        engine=connect,
+        engine=connect_to(settings["log"]),
         coordinate=(lambda entry: SingleCoordination(data.parent / "cluster", entry))
         if settings["led"]
         else None,
@@ -96,7 +110,7 @@ def main(settings: dict[str, object]) -> None:
 async def obey(node: ClusterNode, led: bool) -> None:
     replica = node.replicas[0]
     if led:
-        while not replica.shard.leading:  # noqa: ASYNC110
+        while not replica.leading:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         print("ready", flush=True)
         return

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
 from tests.simulation.engine import MemoryEngine, Sequence
+from tstreams.cluster.engines.bookkeeper import Bookies
 from tstreams.cluster.engines.nats import NatsServers
 from tstreams.config import Config
+from tstreams.errors import Unavailable
 from tstreams.index import Store
 from tstreams.ledger.engine import Engine
 from tstreams.ledger.local import LEDGER_BYTES
+from tstreams.protocol import AnyReply
 from tstreams.server.cluster_node import ClusterNode
+from tstreams.server.kin import Caller, KinMessage
 from tstreams.server.replica import Replica
 from tstreams.server.shard import Clock, system_clock
 from tstreams.server.storage import LocalStorage
@@ -25,6 +29,7 @@ from tstreams.server.storage import LocalStorage
 T = TypeVar("T")
 
 Connect = Callable[[int], Awaitable[Engine]]
+Servers = NatsServers | Bookies
 
 
 def in_memory(sequence: Sequence | None = None) -> Connect:
@@ -37,8 +42,24 @@ def in_memory(sequence: Sequence | None = None) -> Connect:
     return connect
 
 
-def on_jetstream(urls: list[str], monitors: list[str], name: str, replicas: int) -> Connect:
-    """A log on JetStream."""
+def where(servers: Servers, name: str) -> dict[str, Any]:
+    """How to find a log on these servers: can be told to another process."""
+    if isinstance(servers, Bookies):
+        return {"zookeeper": servers.hosts, "name": name}
+    return {
+        "urls": servers.urls,
+        "monitors": servers.monitors,
+        "name": name,
+        "replicas": len(servers.all),
+    }
+
+
+def connect_to(place: dict[str, Any]) -> Connect:
+    """A log on servers."""
+    return _on_bookkeeper(**place) if "zookeeper" in place else _on_jetstream(**place)
+
+
+def _on_jetstream(urls: list[str], monitors: list[str], name: str, replicas: int) -> Connect:
     from tstreams.ledger.jetstream import JetStreamEngine
     from tstreams.ledger.nats_link import NatsLink
 
@@ -51,17 +72,57 @@ def on_jetstream(urls: list[str], monitors: list[str], name: str, replicas: int)
     return connect
 
 
-def on_servers(servers: NatsServers) -> Connect:
+def _on_bookkeeper(zookeeper: str, name: str) -> Connect:
+    from tstreams.ledger.bookkeeper import BookKeeperEngine
+    from tstreams.ledger.bookkeeper_link import BookKeeperLink, BookKeeperSettings
+
+    async def connect(number: int) -> Engine:
+        link = await BookKeeperLink.connect(BookKeeperSettings(zookeeper))
+        engine = await BookKeeperEngine.open(link, f"{name}-{number}")
+        close_engine = engine.close
+
+        async def close() -> None:
+            await close_engine()
+            await link.close()
+
+        engine.close = close  # type: ignore[method-assign]
+        return engine
+
+    return connect
+
+
+def on_servers(servers: Servers) -> Connect:
     """A log of its own on these servers."""
-    name = uuid.uuid4().hex[:12]
-    return on_jetstream(servers.urls, servers.monitors, name, len(servers.all))
+    return connect_to(where(servers, uuid.uuid4().hex[:12]))
+
+
+class SiteKin:
+    """The way from a shard to those that other nodes of this process lead, or believe to."""
+
+    def __init__(self, nodes: Mapping[str, ClusterNode]) -> None:
+        self._nodes = nodes
+        self.asked: list[tuple[str, KinMessage]] = []
+
+    async def ask(self, shard: int, message: KinMessage) -> AnyReply:
+        """The answer of the first of them."""
+        for name, node in self._nodes.items():
+            replica = node.replicas.get(shard)
+            if replica is not None and replica.leading:
+                self.asked.append((name, message))
+                caller = Caller()
+                replica.shard.kinship.from_kin(caller, message)
+                return await caller.wait()
+        raise Unavailable(f"nobody leads shard {shard}")
 
 
 class Site:
     """Nodes that share the logs that `connect` connects to."""
 
-    def __init__(self, path: Path, connect: Connect, clock: Clock = system_clock) -> None:
+    def __init__(
+        self, path: Path, connect: Connect, clock: Clock = system_clock, shards: int = 1
+    ) -> None:
         self.path = path
+        self.shards = shards
         self.connect = connect
         self.clock = clock
         self.nodes: dict[str, ClusterNode] = {}
@@ -90,30 +151,32 @@ class Site:
         snapshot_bytes_min: int = 1 << 40,
         storage: Callable[[Path, int], LocalStorage] = LocalStorage,
     ) -> Replica:
-        """A node that follows shard 0."""
+        """A node that follows all shards."""
         node = ClusterNode(
             Config(data=self.path / name, ledger_bytes=ledger_bytes),
             listen=[listen],
-            shards=1,
+            shards=self.shards,
             engine=self.connect,
             clock=self.clock,
             storage=storage,
             snapshot_bytes_min=snapshot_bytes_min,
+            kin=SiteKin(self.nodes),
         )
 
         async def start() -> None:
             await node.start()
-            await node.replicas[0].start()
+            for replica in node.replicas.values():
+                await replica.start()
 
         self.nodes[name] = node
         self.run(start())
         return node.replicas[0]
 
-    def lead(self, name: str, epoch: int | None = None) -> None:
-        replica = self.nodes[name].replicas[0]
+    def lead(self, name: str, epoch: int | None = None, shard: int = 0) -> None:
+        replica = self.nodes[name].replicas[shard]
 
         async def lead() -> None:
-            await replica.lead(replica.shard.log.epoch + 1 if epoch is None else epoch)
+            await replica.lead(replica.shared.log.epoch + 1 if epoch is None else epoch)
 
         self.run(lead())
 
@@ -124,18 +187,19 @@ class Site:
         """Wait until these nodes have all that the log has."""
 
         async def wait() -> None:
-            shards = [self.nodes[name].replicas[0].shard for name in names]
-            while len({shard.index.applied for shard in shards}) > 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            for number in range(self.shards):
+                shards = [self.nodes[name].replicas[number].shard for name in names]
+                while len({shard.index.applied for shard in shards}) > 1:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
 
         self.run(wait())
 
-    def facts(self, name: str) -> list[tuple[bytes, bytes]]:
-        """All keys and values of a node's index, also if it runs."""
+    def facts(self, name: str, shard: int = 0) -> list[tuple[bytes, bytes]]:
+        """All keys and values of a shard's index on a node, also if it runs."""
         if name in self.nodes:
-            store = self.nodes[name].replicas[0].shard.index.store
+            store = self.nodes[name].replicas[shard].shard.index.store
             return self.call(lambda: list(store.scan(b"")))
-        store = Store(self.path / name / "shard-0" / "index", read_only=True)
+        store = Store(self.path / name / f"shard-{shard}" / "index", read_only=True)
         try:
             return list(store.scan(b""))
         finally:

@@ -9,25 +9,31 @@ from pathlib import Path
 
 import pytest
 
+import moebius
 import tstreams
 from tests.integration.cluster.conftest import can_start_zookeeper, one_zookeeper, zookeeper
 from tests.integration.replicas.sites import Site, in_memory
+from tests.integration.replicas.traffic import Traffic
 from tests.integration.tstreams.conftest import Clock, eventually
+from tests.integration.tstreams_shards.raw import SHARDS, Raw
 from tstreams import Offset
+from tstreams.client.config import Read
+from tstreams.cluster import single
 from tstreams.cluster.coordination import new_cluster
 from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings, create_cluster
 from tstreams.errors import NotLeader
-from tstreams.protocol import ShardInfo
+from tstreams.protocol import Done, GetStream, ShardInfo, encode
+from tstreams.server import cluster_node, load
 from tstreams.server.cluster_node import ClusterNode
-from tstreams.sharding import home_of
+from tstreams.sharding import home_of, shard_of
 
 __all__ = ["can_start_zookeeper", "one_zookeeper", "zookeeper"]
 
-SHARDS = 2
-
 IN_FIRST = [it for it in (f"stream-{n}" for n in range(20)) if home_of(it, SHARDS) == 0]
-"""Streams that live in shard 0: clients do not follow shards to other nodes yet."""
+"""Streams that live in shard 0."""
+
+IN_SECOND = [it for it in (f"stream-{n}" for n in range(20)) if home_of(it, SHARDS) == 1]
 
 _numbers = itertools.count()
 
@@ -36,7 +42,7 @@ class Cluster(Site):
     """Nodes that find out by themselves who leads."""
 
     def __init__(self, path: Path, zookeeper: ZooKeeperServer) -> None:
-        super().__init__(path, in_memory())
+        super().__init__(path, in_memory(), shards=SHARDS)
         name = f"r{os.getpid()}-{next(_numbers)}"
         self._settings = ZooKeeperSettings(
             hosts=zookeeper.address, cluster=name, session_timeout_s=40.0
@@ -67,12 +73,22 @@ class Cluster(Site):
             for info in self.map(name)[number : number + 1]
         }
         for name, node in self.nodes.items():
-            if told == {node.id} and node.replicas[number].shard.leading:
+            if told == {node.id} and node.replicas[number].leading:
                 return name
         return None
 
-    def all_follow(self, number: int) -> bool:
-        return all(node.replicas[number].is_open for node in self.nodes.values())
+    def all_follow(self) -> bool:
+        return all(it.is_open for node in self.nodes.values() for it in node.replicas.values())
+
+    def wait_for_leaders(self) -> None:
+        eventually(self.all_follow, 60)
+        for number in range(SHARDS):
+            eventually(lambda number=number: self.leader_of(number), 60)
+
+    def address_of(self, number: int) -> str:
+        """Where whoever leads a shard can be reached."""
+        leader = eventually(lambda: self.leader_of(number), 60)
+        return self.nodes[leader].addresses[0]
 
 
 @pytest.fixture
@@ -86,19 +102,22 @@ def test_a_shard_has_a_leader_whoever_goes(cluster: Cluster) -> None:
     for name in "abc":
         cluster.join(name)
     clicks, elsewhere = IN_FIRST[:2]
-    eventually(lambda: cluster.all_follow(0) and cluster.all_follow(1), 60)
+    cluster.wait_for_leaders()
     first = eventually(lambda: cluster.leader_of(0))
-    eventually(lambda: cluster.leader_of(1))
     with tstreams.connect(cluster.nodes[first].addresses[0]) as ts:
         ts.create_stream(clicks)
         with ts.producer(clicks, name="p") as producer:
             producer.instant([b"before"], partition=0)
 
     other = next(name for name in "abc" if name != first)
-    with tstreams.connect(cluster.nodes[other].addresses[0], timeout=5.0) as ts:
-        with pytest.raises(NotLeader) as refused:
-            ts.create_stream(elsewhere)
-        assert refused.value.addresses == tuple(cluster.nodes[first].addresses)
+    with tstreams.connect(cluster.nodes[other].addresses[0]) as ts:
+        ts.create_stream(elsewhere)  # any node will do
+    with moebius.connect(cluster.nodes[other].addresses[0]) as wire:
+        with pytest.raises(moebius.Error) as refused:
+            wire.call("0:GetStream", encode(GetStream(clicks)))
+        told = NotLeader.read(refused.value.message)
+        assert told is not None
+        assert told.addresses == tuple(cluster.nodes[first].addresses)
 
     cluster.stop(first)
     second = eventually(lambda: cluster.leader_of(0))
@@ -115,3 +134,97 @@ def test_a_shard_has_a_leader_whoever_goes(cluster: Cluster) -> None:
     assert cluster.facts("a") == cluster.facts("b") == cluster.facts("c")
     followers = {it.node for it in cluster.map("a")[0].followers}
     assert followers == {cluster.nodes[name].id for name in "abc" if name != first}
+
+
+def test_a_group_spans_nodes_that_find_each_other_by_coordination(cluster: Cluster) -> None:
+    for name in "abc":
+        cluster.join(name)
+    cluster.wait_for_leaders()
+    assert len({cluster.leader_of(number) for number in range(SHARDS)}) > 1
+    home, first, second = (shard_of("clicks", it, SHARDS) for it in range(3))
+    with Raw(cluster.address_of) as client:
+        client.create("clicks", 3)
+        producer = client.agent("producer", "clicks", "p", 3)
+        for item, goes in ((b"x", None), (b"y", home), (b"z", first)):
+            group = client.group(home)
+            for partition, shard in ((1, first), (2, second)):
+                agents = [producer.numbers[shard]]
+                client.prepare(shard, group, agents, brought=[producer.brings(partition, item)])
+            if goes is not None:  # who leads the decider, or a participant, leaves meanwhile
+                gone = eventually(lambda goes=goes: cluster.leader_of(goes))
+                cluster.stop(gone)
+                eventually(lambda goes=goes: cluster.leader_of(goes), 60)
+                cluster.join(gone)
+            brought = [producer.brings(0, item)]
+            decided = client.decide(
+                group, [first, second], [producer.numbers[home]], brought=brought
+            )
+            assert decided == Done()
+        for partition in range(3):
+            eventually(lambda it=partition: client.read(producer, it) == [b"x", b"y", b"z"])
+    cluster.wait_for_leaders()
+    cluster.caught_up("a", "b", "c")
+    for number in range(SHARDS):
+        facts = [cluster.facts(name, number) for name in "abc"]
+        assert facts[0] == facts[1] == facts[2]
+
+
+def test_a_node_tells_how_busy_it_is(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "NOTICEABLE", 0.002)
+    monkeypatch.setattr(cluster_node, "REPORT_EVERY_S", 0.1)
+    folder = tmp_path / "cluster"
+    single.create_cluster(folder, new_cluster("test", shards=2, replicas=1))
+    node = ClusterNode(
+        tmp_path / "data",
+        ["tcp://127.0.0.1:0"],
+        shards=2,
+        engine=in_memory(),
+        coordinate=lambda entry: single.SingleCoordination(folder, entry),
+        clock=clock,
+    )
+    with node.in_thread():
+        eventually(lambda: all(it.leading for it in node.replicas.values()))
+        name = next(f"s{it}" for it in range(20) if home_of(f"s{it}", 2) == 1)
+        with tstreams.connect(node.addresses[0]) as ts:
+            ts.create_stream(name)
+            with ts.producer(name, name="p") as producer:
+
+                def told() -> bool:
+                    for _ in range(50):
+                        producer.instant([b"x"], partition=0)
+                    assert node.coordination is not None
+                    entry = node.coordination.view.nodes[node.id]
+                    loads = entry.shard_loads
+                    return entry.load > 0 and loads.get(1, 0.0) > loads.get(0, 0.0)
+
+                eventually(told, 60)
+
+
+@pytest.mark.parametrize("read", ["leader", "any"])
+def test_clients_follow_shards_to_the_nodes_that_lead_them(cluster: Cluster, read: Read) -> None:
+    for name in "abc":
+        cluster.join(name)
+    cluster.wait_for_leaders()
+    with (
+        tstreams.connect(cluster.nodes["a"].addresses[0], read=read) as ts,
+        Traffic(ts, *IN_FIRST[:2]) as first,
+        Traffic(ts, *IN_SECOND[:2]) as second,
+    ):
+        for traffic in (first, second):
+            traffic.go_on(100)
+        if read == "any":
+            wire = eventually(lambda: ts._link.shards.follower(0))
+            leader = cluster.nodes[eventually(lambda: cluster.leader_of(0)) or ""]
+            assert wire is not ts._link.shards[0].wire
+            assert leader.id == ts._link.shards[0].leader.node  # type: ignore[union-attr]
+        for _ in range(2):
+            gone = eventually(lambda: cluster.leader_of(0)) or ""
+            cluster.stop(gone)
+            for traffic in (first, second):
+                traffic.go_on(100)
+            cluster.join(gone)
+            cluster.wait_for_leaders()
+        for traffic in (first, second):
+            traffic.finish()

@@ -76,7 +76,7 @@ def test_a_leader_without_room_refuses_and_goes_on_when_there_is_some(site: Site
             disk.full = True
             with pytest.raises(Unavailable, match="no room"):
                 producer.instant([bytes(2 * MIB)], partition=0)
-            assert site.nodes["a"].replicas[0].shard.leading
+            assert site.nodes["a"].replicas[0].leading
             disk.full = False
             eventually(lambda: site.nodes["a"].replicas[0].shard.full is None)
             producer.instant([b"after"], partition=0)

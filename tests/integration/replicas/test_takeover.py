@@ -1,52 +1,26 @@
-"""Leaders that die, or only seem to: in processes of their own, on JetStream."""
+"""Leaders that die, or only seem to: in processes of their own, on the servers of an engine."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tstreams
-from tests.integration.replicas.processes import NodeProcess
-from tests.integration.replicas.sites import Site, on_jetstream
+from tests.integration.log.conftest import servers_of
+from tests.integration.replicas.processes import Pair
 from tstreams import Offset
-from tstreams.cluster.engines.nats import NatsServers
 from tstreams.errors import Error
 
 
-class Pair:
-    """Two nodes on one log."""
-
-    def __init__(self, path: Path, servers: NatsServers) -> None:
-        self.path = path
-        self.servers = servers
-        self.name = uuid.uuid4().hex[:12]
-        self.nodes = {it: NodeProcess(path / it, servers, name=self.name) for it in "ab"}
-
-    def check_agreement(self) -> None:
-        """Stop both, have them read to the end, and compare all that they hold."""
-        for node in self.nodes.values():
-            node.close()
-        connect = on_jetstream(
-            self.servers.urls, self.servers.monitors, self.name, len(self.servers.all)
-        )
-        site = Site(self.path, connect)
-        try:
-            for name in "ab":
-                site.start(name)
-            site.caught_up("a", "b")
-            assert site.facts("a") == site.facts("b")
-        finally:
-            site.close()
-
-
-@pytest.fixture
-def pair(tmp_path: Path, servers: NatsServers) -> Iterator[Pair]:
-    pair = Pair(tmp_path, servers)
+@pytest.fixture(params=["jetstream-3", "bookkeeper"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    found = servers_of(request.param, request)
+    assert found is not None
+    pair = Pair(tmp_path, found)
     for node in pair.nodes.values():
         node.start()
     yield pair

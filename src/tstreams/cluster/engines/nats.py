@@ -120,13 +120,14 @@ class NatsServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # Ctrl-C is for whoever started it, who ends it then
             )
 
     def wait(self, within_s: float = READY_WITHIN_S) -> None:
         """Wait until it is ready, its part in the cluster included; `Unavailable` if it is not in time, or ends."""
         deadline = time.monotonic() + within_s
         while not self._is_healthy():
-            ended = self._process is None or self._process.poll() is not None
+            ended = self._process is not None and self._process.poll() is not None
             if ended or time.monotonic() > deadline:
                 what = "has ended" if ended else f"was not ready within {within_s:g} s"
                 raise Unavailable(f"nats-server {self.settings.name} {what}{self._last_words()}")

@@ -90,7 +90,8 @@ def free_ports(number: int) -> list[int]:
 
 class ZooKeeperServer:
     """One server, alone or of an ensemble, in a folder of its own. It keeps its port and its data when it is started
-    again. `ensemble` are the ports of all servers, itself included; `number` is its place in it, from 1 on."""
+    again. `ensemble` are the ports of all servers, itself included; `number` is its place in it, from 1 on. `port` is that
+    of a server that is alone; else one is chosen."""
 
     def __init__(
         self,
@@ -99,9 +100,10 @@ class ZooKeeperServer:
         number: int = 1,
         *,
         tick_ms: int = TICK_MS,
+        port: int | None = None,
     ) -> None:
         self.folder = folder
-        self.port = ensemble[number - 1].client if ensemble else free_ports(1)[0]
+        self.port = ensemble[number - 1].client if ensemble else port or free_ports(1)[0]
         self._ensemble = ensemble
         self._number = number
         self._tick_ms = tick_ms

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.log.conftest import one_server, servers, servers_of, three_servers
+from tests.integration.log.conftest import (
+    bookies,
+    one_server,
+    servers,
+    servers_of,
+    three_bookies,
+    three_servers,
+)
 from tests.integration.replicas.sites import in_memory, on_servers
 from tests.integration.tstreams.conftest import (
     Clock,
@@ -24,11 +31,13 @@ from tstreams.cluster.single import SingleCoordination, create_cluster
 from tstreams.server.cluster_node import ClusterNode
 
 __all__ = [
+    "bookies",
     "clicks",
     "clock",
     "connect",
     "one_server",
     "servers",
+    "three_bookies",
     "three_servers",
     "ts",
 ]
@@ -56,5 +65,5 @@ def node(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
         clock=clock,
     )
     with node.in_thread():
-        eventually(lambda: node.shards[0].leading)  # type: ignore[attr-defined]
+        eventually(lambda: node.replicas[0].leading, 60)
         yield node

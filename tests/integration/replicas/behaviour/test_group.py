@@ -4,4 +4,4 @@ import pytest
 
 from tests.integration.tstreams.test_group import *  # noqa: F403
 
-pytestmark = pytest.mark.parametrize("node", ["memory", "jetstream-1"], indirect=True)
+pytestmark = pytest.mark.parametrize("node", ["memory", "jetstream-1", "bookkeeper"], indirect=True)
