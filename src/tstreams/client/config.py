@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import math
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from moebius import CurveClient
 
 from ..errors import BadRequest
 from ..limits import CLIENT_TIMEOUT_S
+
+Read: TypeAlias = Literal["leader", "any"]
+"""Who answers readers."""
+
+
+def check_read(read: str) -> bool:
+    """Whether nodes that follow may answer; `BadRequest` if it is neither of the two words."""
+    if read not in ("leader", "any"):
+        raise BadRequest(f'read is "leader" or "any", not {read!r}')
+    return read == "any"
+
+
+def joined(url: str | Sequence[str]) -> str:
+    """Addresses as one text: with commas between."""
+    if isinstance(url, str) or not isinstance(url, Sequence):
+        return url
+    if not url or not all(isinstance(it, str) for it in url):
+        raise BadRequest(f"addresses are texts such as tcp://127.0.0.1:7070, not {url!r}")
+    return ",".join(url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +60,22 @@ class ClientConfig:
     """Where to connect, and how."""
 
     url: str
+    """The address of a node, several of them with commas between, or the URL of a front door."""
     token: str = field(default="", repr=False)
     timeout: float = CLIENT_TIMEOUT_S
     tls: Tls | ssl.SSLContext | None = None
     curve: CurveClient | None = field(default=None, repr=False)
     tracing: bool | None = None
     """Whether spans are made, with OpenTelemetry. None: as the environment says, in `TSTREAMS_TRACING`."""
+    read: Read = "leader"
+    """Who answers readers: "leader", or "any" node that has what they ask for."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
             raise BadRequest(f"an address is text such as tcp://127.0.0.1:7070, not {self.url!r}")
         if self.tracing is not None and not isinstance(self.tracing, bool):
             raise BadRequest(f"tracing is True, False or None, not {self.tracing!r}")
+        check_read(self.read)
         seconds: Any = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise BadRequest(f"a timeout is a number of seconds, not {seconds!r}")
@@ -67,7 +91,7 @@ class ClientConfig:
             raise TypeError(
                 "an ssl.SSLContext cannot be pickled: give `tls` as tstreams.Tls(ca_file=...)"
             )
-        return (self.url, self.token, self.timeout, self.tls, self.curve, self.tracing)
+        return (self.url, self.token, self.timeout, self.tls, self.curve, self.tracing, self.read)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         for name, value in zip(self.__slots__, state, strict=True):

@@ -1,4 +1,4 @@
-"""Finding a server by the URL of its front door: `http://host:7080` instead of the address of a node.
+"""Finding a server: by the URL of its front door (`http://host:7080`), or by the addresses of some of its nodes.
 
 Asked before each attempt to connect: so a client finds its server also after that has moved.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import itertools
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
+
+import moebius
+from moebius.addresses import parse_address
 
 from ..errors import BadRequest, Unavailable
 from .config import ClientConfig, Tls
@@ -29,12 +33,46 @@ class _Nodes(msgspec.Struct):
     items: list[_Node]
 
 
-def target(config: ClientConfig) -> str | Callable[[], Awaitable[str]]:
-    """What to connect to: the address itself, or how to find it out."""
-    if not config.url.lower().startswith(("http://", "https://")):
-        return config.url
-    front_door = _FrontDoor(config)
-    return front_door.locate
+class Locator:
+    """What a client can connect to, by what its user has named."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        """`BadRequest` if that makes no sense."""
+        self.target: str | Callable[[], Awaitable[str]]
+        """What to connect to first: an address, or how to find one out."""
+        self.address = ""
+        """The only address that was named, if it is one."""
+        self.seeds: Sequence[str] = ()
+        """All that were named, if they are addresses of nodes."""
+        if config.url.lower().startswith(("http://", "https://")):
+            self.target = _FrontDoor(config).locate
+            self._host, self._scheme = urlsplit(config.url).hostname or "", "tcp"
+            return
+        self.seeds = addresses = tuple(it.strip() for it in config.url.split(","))
+        try:
+            first, *_ = [parse_address(it) for it in addresses]
+        except moebius.Error as error:
+            raise BadRequest(error.message) from None
+        self._host, self._scheme = first.host or "localhost", first.transport.value
+        if len(addresses) == 1:
+            self.target = self.address = addresses[0]
+        else:
+            self.target = _Round(addresses).locate
+
+    def choose(self, addresses: Sequence[str]) -> str | None:
+        """The best address of a node, which has these; None if none can be used from here."""
+        return choose(addresses, self._host, self._scheme)
+
+
+class _Round:
+    """Several addresses, of which one is tried after the other."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = itertools.cycle(addresses)
+
+    async def locate(self) -> str:
+        """The next one."""
+        return next(self._addresses)
 
 
 class _FrontDoor:
@@ -100,13 +138,13 @@ def _body_of(raw: bytes) -> bytes:
     return body
 
 
-def choose(addresses: Sequence[str], host: str) -> str | None:
-    """The best address of a node for somebody who reached its front door under this host.
+def choose(addresses: Sequence[str], host: str, first: str = "tcp") -> str | None:
+    """The best address of a node for somebody who reached its front door, or another node, under this host.
 
-    One that stands for all interfaces is reached under that host, too. tcp:// comes first.
+    One that stands for all interfaces is reached under that host, too. The scheme that is named comes first, then tcp://.
     """
     local = host == "localhost" or _is(host, "is_loopback")
-    for scheme in ("tcp", "ipc", "zmq+tcp", "zmq+ipc"):
+    for scheme in dict.fromkeys((first, "tcp", "ipc", "zmq+tcp", "zmq+ipc")):
         for address in addresses:
             url = urlsplit(address)
             if url.scheme != scheme or ("ipc" in scheme and not local):

@@ -18,6 +18,8 @@ class ClientStatistics:
     """Item batches that have not been answered."""
     agents: int
     """Producers, consumers and subscribers that are open."""
+    connections: int
+    """Nodes that it talks to, or tries to; `connection` is the first."""
 
 
 @dataclass(frozen=True, slots=True)

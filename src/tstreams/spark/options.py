@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from ..client.config import ClientConfig, Tls
+from ..client.config import ClientConfig, Read, Tls, check_read
 from ..errors import BadRequest
 from ..limits import CLIENT_TIMEOUT_S, MIB, PARTITIONS_MAX, STAGING_TTL_S
 from ..model import ID_MAX, check_name, first_id_at, milliseconds
@@ -30,6 +30,7 @@ READ_OPTIONS = [
     "headers",
     "failOnDataLoss",
     "token",
+    "read",
     "timeout",
     "tlsCa",
     "tlsCert",
@@ -242,7 +243,9 @@ class _Options:
         if self.text("tracing") is not None or self.text("traceparent") is not None:
             tracing = self.flag("tracing", True)
         url, token = self.required("url"), self.get("token", "")
-        return ClientConfig(url, token, timeout_s, tls, tracing=tracing)
+        read = self.get("read", "leader")
+        check_read(read)
+        return ClientConfig(url, token, timeout_s, tls, tracing=tracing, read=cast(Read, read))
 
 
 def _json(text: str, option: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,8 +21,7 @@ from ...limits import (
     STAGING_TTL_S,
 )
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
-from ..config import ClientConfig, Tls
-from ..locating import target
+from ..config import ClientConfig, Read, Tls, check_read, joined
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
@@ -34,6 +33,7 @@ from ..rules.processing import EXACTLY_ONCE, Processed, open_processing
 from ..rules.producer import open_producer
 from ..rules.reader import check_wait, open_reader
 from ..rules.scanning import find_source, survey
+from ..rules.stations import Station
 from ..rules.subscribing import check_callbacks, open_subscriber
 from ..rules.ticket import Steps
 from ..statistics import ClientStatistics
@@ -43,6 +43,7 @@ from .driver import Driver
 from .group import CheckpointGroup
 from .inspection import Inspection
 from .job import Job
+from .network import Network
 from .opening import Opening
 from .process import process
 from .producer import Producer
@@ -70,6 +71,8 @@ class Client:
     def __init__(
         self,
         config: ClientConfig,
+        network: Network,
+        station: Station,
         wire: moebius.aio.Client,
         on_closed: Callable[[], Awaitable[None]] | None,
         tracing: Tracing | None,
@@ -82,7 +85,9 @@ class Client:
         self._closed = False
         self._ended = asyncio.Event()
         self._agents: dict[Producer | Consumer | Subscriber, None] = {}
-        self._link = Link(wire, config.timeout, tracing)
+        self._network = network
+        self._link = Link(wire, config.timeout, tracing, roams=check_read(config.read))
+        self._link.route(network, station)
         self._driver = Driver(self._link)
 
     # Streams.
@@ -175,14 +180,19 @@ class Client:
         start: Offset | None = None,
         resume: bool = True,
         partitions: Iterable[int] | None = None,
+        read: Read | None = None,
     ) -> Opening[Consumer]:
         """Make a consumer; an older reader of the same name and stream is fenced. `await` or `async with` it.
 
         It goes on after its last checkpoint, or begins at `start` (the oldest transaction, if you name
         none) where there is none, and everywhere with `resume=False`.
+
+        `read="any"` lets nodes answer that follow the leader, in place of it: what was just written may come a
+        little later, in its order as ever. None: as the client was told.
         """
         begin = Offset.oldest() if start is None else start
-        steps = open_reader(self._link, stream, name, begin, resume, partitions)
+        roams = None if read is None else check_read(read)
+        steps = open_reader(self._link, stream, name, begin, resume, partitions, roams)
 
         async def make() -> Consumer:
             consumer = Consumer(self._driver, await self._run(steps), self._forget)
@@ -190,13 +200,23 @@ class Client:
 
         return Opening(make())
 
-    def scan(self, stream: str, partition: int, *, after: int = 0, up_to: int = ID_MAX) -> Scanning:
+    def scan(
+        self,
+        stream: str,
+        partition: int,
+        *,
+        after: int = 0,
+        up_to: int = ID_MAX,
+        read: Read | None = None,
+    ) -> Scanning:
         """The transactions of a partition after one id, up to and with another, without taking a name.
 
         For `async for`. Ends where nothing more is visible. While you work on some, the next are fetched.
+        `read`: as for a consumer; where it ends, the leader says.
         """
         self._check()
-        return Scanning(self._driver, self._link, stream, partition, after, up_to)
+        roams = None if read is None else check_read(read)
+        return Scanning(self._driver, self._link, stream, partition, after, up_to, roams)
 
     async def survey(
         self,
@@ -240,6 +260,7 @@ class Client:
         resume: bool = True,
         engines: int = 1,
         partitions: Iterable[int] | None = None,
+        read: Read | None = None,
     ) -> Opening[Subscriber]:
         """Make a subscriber; an older reader of the same name and stream is fenced. `async with` it, which
         starts it too; or `await` it, and `start` it later.
@@ -247,10 +268,11 @@ class Client:
         `on_transaction(subscriber, transaction)` is called in `engines` tasks, from the moment it is
         started; `on_failure(error)` gets what went wrong (without it, the log does). Either may be a
         coroutine function, or a plain one that does not block. It goes on after its last checkpoint, or
-        begins at `start` as a consumer does.
+        begins at `start` as a consumer does. `read`: as for a consumer.
         """
         begin = Offset.oldest() if start is None else start
-        steps = open_subscriber(self._link, stream, name, begin, resume, partitions, engines)
+        roams = None if read is None else check_read(read)
+        steps = open_subscriber(self._link, stream, name, begin, resume, partitions, engines, roams)
 
         async def make() -> Subscriber:
             check_callbacks(on_transaction, on_failure)
@@ -359,8 +381,9 @@ class Client:
                 await asyncio.wait(goodbyes)
         finally:
             self._driver.close()
+            self._link.close()
             try:
-                await self._wire.close()
+                await self._network.close()
             finally:
                 self._ended.set()
                 if self._on_closed is not None:
@@ -371,7 +394,9 @@ class Client:
         self._check()
         window = self._link.window
         agents = len(self._agents)
-        return ClientStatistics(self._wire.statistics(), window.requests, window.bytes, agents)
+        return ClientStatistics(
+            self._wire.statistics(), window.requests, window.bytes, agents, len(self._network)
+        )
 
     async def __aenter__(self) -> Client:
         return self
@@ -419,22 +444,15 @@ async def open_client(
     begun_at = time.monotonic()
     try:
         tracing = tracing_of(config.tracing)
-        wire = moebius.aio.Client(
-            target(config),
-            timeout=config.timeout,
-            token=config.token,
-            name="tstreams",
-            tls=config.tls_context(),
-            curve=config.curve,
-        )
-        await wire.open(config.timeout)
+        network = Network(config)
+        station, wire = await network.open()
     except BaseException as error:
         if on_closed is not None:
             await on_closed()
         if isinstance(error, moebius.Error):
             raise translated(error) from None
         raise
-    client = Client(config, wire, on_closed, tracing)
+    client = Client(config, network, station, wire, on_closed, tracing)
     try:
         left_s = config.timeout - (time.monotonic() - begun_at)
         await client._driver.run(client._link.describe(max(0.001, left_s)))
@@ -445,21 +463,25 @@ async def open_client(
 
 
 def connect(
-    url: str | ClientConfig,
+    url: str | Sequence[str] | ClientConfig,
     token: str = "",
     timeout: float = CLIENT_TIMEOUT_S,
     tls: Tls | ssl.SSLContext | None = None,
     curve: moebius.CurveClient | None = None,
     tracing: bool | None = None,
+    read: Read = "leader",
 ) -> Opening[Client]:
     """Connect to a server: `async with tstreams.aio.connect("tcp://127.0.0.1:7070") as ts: ...`
 
-    Or `ts = await tstreams.aio.connect(...)`. `timeout` is the deadline of connecting and of every call.
+    Or `ts = await tstreams.aio.connect(...)`. Of a cluster name any node, or some of them, so that one is there
+    (`"tcp://a:7070,tcp://b:7070"`, or a list): the others are found. The URL of a front door (`http://...`) does, too.
+
+    `read="any"` lets nodes that follow answer readers, unless those say otherwise: see `consumer`. `timeout` is the deadline of connecting and of every call.
     `tls` is for tcp addresses, `curve` for those of ZeroMQ. `tracing` makes spans with OpenTelemetry; None
     leaves that to the environment, in `TSTREAMS_TRACING`. Instead of all that, the `config` of another client.
     """
     if not isinstance(url, ClientConfig):
         if isinstance(tls, bool):
             raise BadRequest("tls is a tstreams.Tls or an ssl.SSLContext, not a bool")
-        url = ClientConfig(url, token, timeout, tls, curve, tracing)
+        url = ClientConfig(joined(url), token, timeout, tls, curve, tracing, read)
     return Opening(open_client(url))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,8 +20,7 @@ from ...limits import (
     STAGING_TTL_S,
 )
 from ...model import ID_MAX, Offset, Stream, Stretch, Ttl
-from ..config import ClientConfig, Tls
-from ..locating import target
+from ..config import ClientConfig, Read, Tls, check_read, joined
 from ..pickling import refuse_to_pickle
 from ..rules import streams
 from ..rules.agent import forked
@@ -42,6 +41,7 @@ from .driver import Driver
 from .group import CheckpointGroup
 from .inspection import Inspection
 from .job import Job
+from .network import Network
 from .process import process
 from .producer import Producer
 from .received import ReadTransaction
@@ -80,19 +80,16 @@ class Client:
             on_closed()
             raise
         try:
-            self._wire = moebius.Client(
-                target(config),
-                timeout=config.timeout,
-                connect_timeout=config.timeout,
-                token=config.token,
-                name="tstreams",
-                tls=config.tls_context(),
-                curve=config.curve,
-            )
+            self._network = Network(config)
+            station, self._wire = self._network.open()
         except moebius.Error as error:
             on_closed()
             raise translated(error) from None
-        self._link = Link(self._wire, config.timeout, tracing)
+        except BaseException:
+            on_closed()
+            raise
+        self._link = Link(self._wire, config.timeout, tracing, roams=check_read(config.read))
+        self._link.route(self._network, station)
         self._driver = Driver(self._wire, self._link)
         try:
             left_s = config.timeout - (time.monotonic() - begun_at)
@@ -186,14 +183,19 @@ class Client:
         start: Offset | None = None,
         resume: bool = True,
         partitions: Iterable[int] | None = None,
+        read: Read | None = None,
     ) -> Consumer:
         """Make a consumer; an older reader of the same name and stream is fenced.
 
         It goes on after its last checkpoint, or begins at `start` (the oldest transaction, if you name
         none) where there is none, and everywhere with `resume=False`.
+
+        `read="any"` lets nodes answer that follow the leader, in place of it: what was just written may come a
+        little later, in its order as ever. None: as the client was told.
         """
         begin = Offset.oldest() if start is None else start
-        steps = open_reader(self._link, stream, name, begin, resume, partitions)
+        roams = None if read is None else check_read(read)
+        steps = open_reader(self._link, stream, name, begin, resume, partitions, roams)
         return self._keep(Consumer(self._driver, self._run(steps), self._forget))
 
     def subscriber(
@@ -207,16 +209,18 @@ class Client:
         resume: bool = True,
         engines: int = 1,
         partitions: Iterable[int] | None = None,
+        read: Read | None = None,
     ) -> Subscriber:
         """Make a subscriber; an older reader of the same name and stream is fenced.
 
         `on_transaction(subscriber, transaction)` is called on `engines` threads, from the moment it is
         started; `on_failure(error)` gets what went wrong (without it, the log does). It goes on after
-        its last checkpoint, or begins at `start` as a consumer does.
+        its last checkpoint, or begins at `start` as a consumer does. `read`: as for a consumer.
         """
         check_callbacks(on_transaction, on_failure)
         begin = Offset.oldest() if start is None else start
-        steps = open_subscriber(self._link, stream, name, begin, resume, partitions, engines)
+        roams = None if read is None else check_read(read)
+        steps = open_subscriber(self._link, stream, name, begin, resume, partitions, engines, roams)
         rules = self._run(steps)
         return self._keep(Subscriber(self._driver, rules, self._forget, on_transaction, on_failure))
 
@@ -226,13 +230,21 @@ class Client:
         return CheckpointGroup(self._driver, Group(self._link))
 
     def scan(
-        self, stream: str, partition: int, *, after: int = 0, up_to: int = ID_MAX
+        self,
+        stream: str,
+        partition: int,
+        *,
+        after: int = 0,
+        up_to: int = ID_MAX,
+        read: Read | None = None,
     ) -> Iterator[ReadTransaction]:
         """The transactions of a partition after one id, up to and with another, without taking a name.
 
         Ends where nothing more is visible. While you work on some, the next are fetched.
+        `read`: as for a consumer; where it ends, the leader says.
         """
-        source = self._run(find_source(self._link, stream))
+        roams = None if read is None else check_read(read)
+        source = self._run(find_source(self._link, stream, roams))
         return scan(self._driver, Scan(source, partition, after, up_to))
 
     def survey(
@@ -349,7 +361,8 @@ class Client:
                 self._driver.run(agent._rules.close(until))
         finally:
             self._driver.close()
-            self._wire.close()
+            self._link.close()
+            self._network.close()
             self._on_closed()
 
     def statistics(self) -> ClientStatistics:
@@ -358,7 +371,9 @@ class Client:
         window = self._link.window
         with self._lock:
             agents = len(self._agents)
-        return ClientStatistics(self._wire.statistics(), window.requests, window.bytes, agents)
+        return ClientStatistics(
+            self._wire.statistics(), window.requests, window.bytes, agents, len(self._network)
+        )
 
     def __enter__(self) -> Client:
         return self
@@ -401,16 +416,20 @@ A = TypeVar("A", Producer, Consumer, Subscriber)
 
 
 def connect(
-    url: str | ClientConfig,
+    url: str | Sequence[str] | ClientConfig,
     token: str = "",
     timeout: float = CLIENT_TIMEOUT_S,
     tls: Tls | ssl.SSLContext | None = None,
     curve: moebius.CurveClient | None = None,
     tracing: bool | None = None,
+    read: Read = "leader",
 ) -> Client:
     """Connect to a server: `with tstreams.connect("tcp://127.0.0.1:7070") as ts: ...`
 
-    `timeout` is the deadline of connecting and of every call. `tls` is for tcp addresses, `curve` for
+    Of a cluster name any node, or some of them, so that one is there (`"tcp://a:7070,tcp://b:7070"`, or a list): the
+    others are found. The URL of a front door (`http://...`) does, too.
+
+    `read="any"` lets nodes that follow answer readers, unless those say otherwise: see `consumer`. `timeout` is the deadline of connecting and of every call. `tls` is for tcp addresses, `curve` for
     those of ZeroMQ. `tracing` makes spans with OpenTelemetry; None leaves that to the environment, in
     `TSTREAMS_TRACING`. Instead of all that, the `config` of another client.
     """
@@ -418,4 +437,4 @@ def connect(
         return Client(url)
     if isinstance(tls, bool):
         raise BadRequest("tls is a tstreams.Tls or an ssl.SSLContext, not a bool")
-    return Client(ClientConfig(url, token, timeout, tls, curve, tracing))
+    return Client(ClientConfig(joined(url), token, timeout, tls, curve, tracing, read))

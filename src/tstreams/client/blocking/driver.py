@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import moebius
 
@@ -82,7 +82,10 @@ class Driver:
         gate = threading.Lock()
         gate.acquire()
         ticket.add_callback(lambda _: gate.release())
-        self._wire.wait(gate)
+        # Any connection would do; that on which the answer comes is the quickest.
+        session = ticket.session
+        wire: Any = ticket.wire if session is None else session.route.wire
+        (wire or self._wire).wait(gate)
 
     def may_wait(self) -> bool:
         """Whether this thread may wait: the one that brings the answers may not."""
@@ -109,7 +112,8 @@ class Driver:
         for ticket in target.tickets:
             ticket.add_callback(wake)
         try:
-            self._wire.wait(gate, _TIMEOUT_NONE if target.timeout_s is None else target.timeout_s)
+            wire = target.tickets[0].wire or self._wire if target.tickets else self._wire
+            wire.wait(gate, _TIMEOUT_NONE if target.timeout_s is None else target.timeout_s)
         finally:
             for ticket in target.tickets:
                 if not ticket.ended:

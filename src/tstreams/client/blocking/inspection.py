@@ -12,12 +12,19 @@ from ...protocol import (
     AnyReply,
     Browse,
     Browsed,
+    CheckCluster,
+    ClusterChecked,
+    ClusterInfo,
     ConfigInfo,
     Describe,
+    DescribeCluster,
     GetConfig,
     GetPositions,
+    GetReaders,
     GetStream,
     GetTransaction,
+    Intend,
+    Intended,
     JobList,
     LedgerList,
     ListAgents,
@@ -75,6 +82,18 @@ class Inspection:
         """The configuration in force."""
         return self._ask(GetConfig(), ConfigInfo)
 
+    def cluster(self) -> ClusterInfo:
+        """What the node knows of its cluster. A server that stands alone is one without a name."""
+        return self._ask(DescribeCluster(), ClusterInfo)
+
+    def intend(self, wanted: Intend) -> Intended:
+        """Say what operators want of the cluster, in the place of the version that was seen."""
+        return self._ask(wanted, Intended)
+
+    def check_cluster(self) -> ClusterChecked:
+        """How the servers are that the cluster stands on. `InvalidState` from a server that stands alone."""
+        return self._ask(CheckCluster(), ClusterChecked)
+
     @property
     def shards(self) -> list[int]:
         """The shards of the node, as of when it was connected to."""
@@ -83,6 +102,10 @@ class Inspection:
     def shard_of(self, stream: str, partition: int = 0) -> int:
         """The shard that holds a partition of a stream of this name. That of partition 0 has its definition."""
         return self._link.shards.shard_of(stream, partition)
+
+    def shards_of(self, stream: str, partitions: int) -> list[int]:
+        """The shards of a stream, its home first: that of partition `p` is the one at `p % len(shards)`."""
+        return self._link.shards.ring_of(stream, partitions)
 
     # A shard.
 
@@ -101,6 +124,10 @@ class Inspection:
     ) -> ReaderList:
         """Readers: where they stand, and who holds their names."""
         return self._ask(ListReaders(stream, after, limit), ReaderList, shard)
+
+    def readers_named(self, shard: int, stream: int, names: Iterable[str]) -> ReaderList:
+        """Those of these readers of a stream that there are in a shard."""
+        return self._ask(GetReaders(stream, list(names)), ReaderList, shard)
 
     def positions(self, shard: int, stream: int, reader: str) -> Positions:
         """Where a reader stands in all partitions, and what `newest` means now."""

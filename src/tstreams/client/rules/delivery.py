@@ -11,6 +11,7 @@ from ...limits import FETCH_BYTES
 from ...model import Stream
 from ...protocol import Fetch, Fetched, FetchedTransaction, Want, decode_reply
 from .link import Link
+from .roaming import is_astray
 from .ticket import Steps, Ticket
 
 if TYPE_CHECKING:
@@ -22,12 +23,21 @@ if TYPE_CHECKING:
 class Source:
     """Where deliveries come from: what all transactions of a reader have in common."""
 
-    def __init__(self, link: Link, stream: Stream, stream_id: int, reader: str = "") -> None:
+    def __init__(
+        self,
+        link: Link,
+        stream: Stream,
+        stream_id: int,
+        reader: str = "",
+        roams: bool | None = None,
+    ) -> None:
         self.link = link
         self.stream = stream
         self.stream_id = stream_id
         self.reader = reader
         """Its name, if it has one."""
+        self.roams = link.roams if roams is None else roams
+        """Whether nodes may answer that follow, and may be behind."""
         self._ring = link.shards.ring_of(stream.name, stream.partitions)
         self.schema: pa.Schema | None = stream.schema
 
@@ -43,14 +53,24 @@ class Source:
         return found
 
     def fetch(
-        self, wants: list[Want], bytes_max: int, wait_s: float = 0.0, *, ahead: bool = False
+        self,
+        wants: list[Want],
+        bytes_max: int,
+        wait_s: float = 0.0,
+        *,
+        ahead: bool = False,
+        surely: bool = False,
     ) -> Ticket:
         """Ask for transactions of one shard; the deadline begins when the server has waited. `ahead`: they are
-        there, and should come in while somebody works on those before them."""
+        there, and should come in while somebody works on those before them. `surely`: only the leader can say that
+        there is nothing."""
         message = Fetch(self.stream_id, wants, bytes_max, int(wait_s * 1000))
         link = self.link
         shard = self._ring[wants[0].partition % len(self._ring)]
-        ticket = link.ask(message, shard=shard, timeout_s=link.timeout_s + wait_s)
+        if self.roams and not surely:
+            ticket = link.ask_any(message, shard=shard, wait_s=wait_s)
+        else:
+            ticket = link.ask(message, shard=shard, timeout_s=link.timeout_s + wait_s)
         if ahead:
             ticket.wire.go_on()
         return ticket
@@ -87,6 +107,9 @@ class Delivery:
         want = Want(entry.partition, entry.id, entry.id, first_batch)
         ticket = self.source.fetch([want], FETCH_BYTES)
         found = yield from deliveries(self.source, ticket)
+        if not found and is_astray(ticket):
+            ticket = self.source.fetch([want], FETCH_BYTES, surely=True)
+            found = yield from deliveries(self.source, ticket)
         if not found or found[0].entry.first_batch != first_batch or not found[0].entry.sizes:
             raise NotFound(
                 f"the rest of transaction {entry.id} is gone: its ttl ended, or it was purged, "

@@ -73,8 +73,6 @@ class Draft:
         self._in_doubt = False
         self._handed_over = False
         self._batches = 0
-        self.torn = False
-        """It was dropped because a checkpoint that spans shards was refused: nothing was wrong with it."""
 
     # Writing.
 

@@ -39,8 +39,8 @@ def refused(
 
 
 def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> None:
-    """A commit was sent to this shard, and failed. If it was refused, what had been prepared in other shards is
-    cancelled there."""
+    """A commit was sent to this shard, and failed. If it was refused, what had been prepared in other shards is open
+    there as before, and what was new with it is still to be sent."""
     here = [it for it in drafts if it.seat.shard == shard]
     others = [it for it in drafts if it.seat.shard != shard]
     refused(here, error, shard if others else None, sent=True)
@@ -48,8 +48,7 @@ def refused_by(shard: int, drafts: Sequence[Draft], error: BaseException) -> Non
         refused(others, error, sent=True)
     else:
         for draft in others:
-            draft.torn = True
-            draft.close(TransactionState.CANCELLED)
+            draft.unseal()
 
 
 def named(error: Error, drafts: Sequence[Draft]) -> Error:

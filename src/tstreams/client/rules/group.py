@@ -49,9 +49,6 @@ class Group:
         """The subscribers that are members, or were: what their failed callbacks have left open is dropped."""
         self._unknown = False
         """Whether nobody knows what has become of the last checkpoint."""
-        self._torn = False
-        """Whether the last checkpoint was refused, and some of its transactions were dropped with it: the readers
-        must not go on without what came of what they read."""
 
     # Members.
 
@@ -122,11 +119,6 @@ class Group:
             yield from hold.enter(self._turns)
             members = self._usable()
             self._unknown = False
-            if self._torn:
-                raise InvalidState(
-                    "the last checkpoint of this group was refused, and transactions of it that are in "
-                    "several shards were dropped: cancel the group, so that its readers go back, too"
-                )
             if members:
                 for member in members:
                     if not isinstance(member, Producer):
@@ -162,16 +154,12 @@ class Group:
     ) -> Steps[None]:
         with naming(members, look.drafts):
             yield from closing.prepare(look.drafts)
-            try:
-                ticket = yield from closing.send(
-                    [it.turns for it in members if isinstance(it, Producer)],
-                    [it.agent for it in members],
-                    look.drafts,
-                    look.positions,
-                )
-            except BaseException:
-                self._note_torn(look)
-                raise
+            ticket = yield from closing.send(
+                [it.turns for it in members if isinstance(it, Producer)],
+                [it.agent for it in members],
+                look.drafts,
+                look.positions,
+            )
             sent.append(ticket)
             ticket.add_callback(partial(self._answered, members))
             hold.until(ticket)
@@ -180,13 +168,6 @@ class Group:
             except Unavailable:
                 self._answered(members, ticket)  # the thread that ended it may not have told us yet
                 raise
-            except Error:
-                self._note_torn(look)
-                raise
-
-    def _note_torn(self, look: _Look) -> None:
-        if look.positions and any(draft.torn for draft in look.drafts):
-            self._torn = True
 
     def settle(self) -> Steps[None]:
         """Wait until what was begun before has ended."""
@@ -209,7 +190,6 @@ class Group:
             hold.leave()
 
     def _cancel(self, members: list[Member], hold: Hold) -> Steps[None]:
-        self._torn = False
         readers = [it for it in members if not isinstance(it, Producer)]
         producers = [it for it in members if isinstance(it, Producer)]
         for reader in readers:  # not between a checkpoint and its answer

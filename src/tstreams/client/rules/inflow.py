@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import moebius
 from moebius.messages import ITEM_OVERHEAD_BYTES
 
-from ...errors import Error, Unavailable
+from ...errors import Error, NotLeader, Unavailable
 from ...limits import (
+    FOLLOWER_TRIES,
     SUBSCRIBER_ANSWER_BYTES,
     SUBSCRIBER_RETRY_S_MAX,
     SUBSCRIBER_RETRY_S_MIN,
@@ -21,6 +22,7 @@ from ...protocol import Subscribe, Want
 from .agent import Agent, Seat
 from .delivery import Delivery, Source, unpack_parts
 from .failures import translated
+from .routing import ANY
 
 if TYPE_CHECKING:
     from moebius.messages import Parts
@@ -36,10 +38,12 @@ _STEADY_S = 10.0
 class Feed:
     """The answers to one `Subscribe`, until somebody takes them. A moebius sink."""
 
-    __slots__ = ("_on_event", "arrived", "begun_at", "failure", "handle")
+    __slots__ = ("_on_event", "arrived", "astray", "begun_at", "failure", "handle")
 
-    def __init__(self, on_event: Callable[[], None]) -> None:
+    def __init__(self, on_event: Callable[[], None], astray: bool = False) -> None:
         self._on_event = on_event
+        self.astray = astray
+        """Whether it comes from a node that follows."""
         self.arrived: deque[Parts] = deque()
         self.failure: Error | None = None
         self.handle: Any = None
@@ -94,6 +98,8 @@ class Inflow:
         self.feed: Feed | None = None
         """What comes, if there is a subscription."""
         self._owed = 0
+        self._strays = 0
+        """How often followers have failed since the last time that something came."""
         self._pause_s = 0.0
         self.held = 0
         self.begins_at = 0.0
@@ -110,11 +116,15 @@ class Inflow:
             self._source.stream_id, wants, self._answer_bytes, seat.number, session.id
         )
         self._owed = 0
-        feed = Feed(self._on_event)
         credit = max(1, self.window_bytes - self.held)
-        self._wire = session.route.wire
-        feed.handle = self._source.link.subscribe(
-            self._wire, feed, message, shard=seat.shard, credit=credit
+        link, follower = self._source.link, None
+        if self._source.roams and self._strays < FOLLOWER_TRIES:
+            follower = link.shards.follower(seat.shard)
+        feed = Feed(self._on_event, follower is not None)
+        self._wire = session.route.wire if follower is None else follower
+        kind = "" if follower is None else ANY
+        feed.handle = link.subscribe(
+            self._wire, feed, message, shard=seat.shard, credit=credit, kind=kind
         )
         self.feed = feed
 
@@ -148,6 +158,7 @@ class Inflow:
             used = sum(map(len, parts)) + ITEM_OVERHEAD_BYTES
             self.held += used
             self._pause_s = 0.0
+            self._strays = 0
             if len(found) == 1:
                 received.append((found[0], used))
                 continue
@@ -194,8 +205,17 @@ class Inflow:
             return None
         self.feed = None
         error = self._seat.session.named(feed.failure)
-        if not isinstance(error, Unavailable):
-            return error
+        shards = self._source.link.shards
+        if feed.astray:
+            self._strays += 1
+            if isinstance(error, Unavailable):
+                shards.avoid(self._wire)
+        elif not isinstance(error, Unavailable):
+            return error  # only the leader knows for sure
+        else:
+            self._strays = 0
+            if isinstance(error, NotLeader):
+                shards.doubt(error.shard)
         now = time.monotonic()
         if now - feed.begun_at >= _STEADY_S:
             self._pause_s = 0.0

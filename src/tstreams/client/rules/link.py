@@ -11,16 +11,19 @@ import moebius
 from ...errors import Error
 from ...protocol import Describe, Message, NodeInfo, OpenSession, SessionOpened, encode
 from .failures import translated
+from .roaming import Roaming
+from .routing import ANY, Routing
 from .session import Session
 from .shards import ShardMap
 from .ticket import Steps, Ticket, answer
 from .window import Window
 
 if TYPE_CHECKING:
-    from moebius.client.exchange import Pending, Sink
+    from moebius.client.pending import Pending, Sink
     from moebius.messages import Parts
 
     from ..tracing.spans import Tracing
+    from .stations import Network, Station
 
 
 class Wire(Protocol):
@@ -48,12 +51,27 @@ class Wire(Protocol):
     def go_on(self) -> None:
         """Let what was asked for come in, while nobody waits for it."""
 
+    def withdraw(self, is_wanted: Callable[[str], bool]) -> list[Pending]:
+        """Take back requests by their commands, on the loop: they are under way no more."""
+
+    def begin_again(self, pending: Pending) -> None:
+        """Send a request that was withdrawn."""
+
 
 class Link:
-    """A server and its shards, a session in each of them that is written to, and what is under way."""
+    """A server or a cluster and its shards, a session in each of them that is written to, and what is under way."""
 
-    def __init__(self, wire: Wire, timeout_s: float, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        timeout_s: float,
+        tracing: Tracing | None = None,
+        *,
+        roams: bool = False,
+    ) -> None:
         self._wire = wire
+        self.roams = roams
+        """Whether readers may be answered by nodes that follow, if they do not say."""
         self.timeout_s = timeout_s
         self.tracing = tracing
         """Makes spans; None if nobody wants them."""
@@ -66,6 +84,10 @@ class Link:
         self._lock = threading.Lock()
         self._sessions: dict[int, Session | Ticket] = {}
 
+    def route(self, network: Network, seed: Station) -> None:
+        """There may be several nodes: follow the shards to those that lead them."""
+        self.shards.routing = Routing(network, seed, self.session_of)
+
     def describe(self, timeout_s: float) -> Steps[NodeInfo]:
         """Ask the node what it is: the first thing that is done with a link."""
         node = yield from answer(self.ask(Describe(), timeout_s=timeout_s), NodeInfo)
@@ -77,22 +99,59 @@ class Link:
     ) -> Ticket:
         """Send a request that changes nothing, and may be repeated freely."""
         ticket = Ticket()
+        if shard is not None:
+            self.ask_leader(ticket, message, shard, timeout_s)
+            return ticket
+        routing = self.shards.routing
+        ticket.wire = wire = self._wire if routing is None else routing.contact()
         name = type(message).__name__
-        command = name if shard is None else f"{shard}:{name}"
-        ticket.wire = wire = self._wire if shard is None else self.shards[shard].wire
+        try:
+            ticket.handle = wire.begin(
+                ticket, name, (encode(message),), timeout=timeout_s, repeat=True
+            )
+        except moebius.Error as error:
+            raise translated(error) from None
+        return ticket
+
+    def ask_leader(
+        self, ticket: Ticket, message: Message, shard: int, timeout_s: float | None
+    ) -> None:
+        """The same of the leader of a shard, for a ticket that is there already."""
+        route = self.shards[shard]
+        ticket.wire = wire = route.wire if route.reached else self.shards.reach(route)
+        command = f"{shard}:{type(message).__name__}"
         try:
             ticket.handle = wire.begin(
                 ticket, command, (encode(message),), timeout=timeout_s, repeat=True
             )
         except moebius.Error as error:
             raise translated(error) from None
+        if route.wire is not wire:  # it has moved in this moment, and nobody may answer there
+            self.shards.follow(route, wire)
+
+    def ask_any(self, message: Message, *, shard: int, wait_s: float) -> Ticket:
+        """Send a question that a node which follows may answer. If none is there, or it fails, the leader is asked; for
+        that half of the time is kept."""
+        wire = self.shards.follower(shard)
+        timeout_s = self.timeout_s + wait_s
+        if wire is None:
+            return self.ask(message, shard=shard, timeout_s=timeout_s)
+        ticket = Roaming(self, message, shard, timeout_s)
+        ticket.wire = wire
+        command = f"{shard}:{ANY}{type(message).__name__}"
+        try:
+            patience_s = self.timeout_s / 2 + wait_s
+            ticket.handle = wire.begin(ticket, command, (encode(message),), timeout=patience_s)
+        except moebius.Error as error:
+            raise translated(error) from None
         return ticket
 
     def subscribe(
-        self, wire: Wire, sink: Sink, message: Message, *, shard: int, credit: int
+        self, wire: Wire, sink: Sink, message: Message, *, shard: int, credit: int, kind: str = ""
     ) -> Any:
-        """Send a request that is answered again and again, as far as the credit goes."""
-        command = f"{shard}:{type(message).__name__}"
+        """Send a request that is answered again and again, as far as the credit goes. `kind`: `ANY`, if the wire is
+        one to a node that follows."""
+        command = f"{shard}:{kind}{type(message).__name__}"
         try:
             return wire.begin(sink, command, (encode(message),), timeout=None, credit=credit)
         except moebius.Error as error:
@@ -103,6 +162,11 @@ class Link:
         if not ticket.ended:
             ticket.wire.cancel(ticket.handle)
             ticket.end()
+
+    def close(self) -> None:
+        """The connections are about to be closed."""
+        if self.shards.routing is not None:
+            self.shards.routing.close()
 
     # Sessions.
 
@@ -140,6 +204,11 @@ class Link:
             if held is None or (isinstance(held, Session) and held.ended is not None):
                 held = self._sessions[shard] = self.ask(OpenSession(), shard=shard)
             return held
+
+    def session_of(self, shard: int) -> Session | None:
+        """The session in a shard, if there is one."""
+        held = self._sessions.get(shard)
+        return held if isinstance(held, Session) else None
 
     def sessions(self) -> list[Session]:
         """Those that are alive."""

@@ -30,7 +30,8 @@ def last(source: Source, partition: int) -> Steps[Delivery | None]:
 def by_id(source: Source, partition: int, transaction_id: int) -> Steps[Delivery | None]:
     """A transaction, if it is visible."""
     check_id(transaction_id)
-    ticket = source.fetch([Want(partition, transaction_id, transaction_id)], FETCH_BYTES)
+    want = Want(partition, transaction_id, transaction_id)
+    ticket = source.fetch([want], FETCH_BYTES, surely=True)
     found = yield from deliveries(source, ticket)
     return found[0] if found else None
 
@@ -45,7 +46,7 @@ def between(
     size = 0
     next_id = from_id + 1
     while next_id <= to_id:
-        ticket = source.fetch([Want(partition, next_id, to_id)], FETCH_BYTES_MAX)
+        ticket = source.fetch([Want(partition, next_id, to_id)], FETCH_BYTES_MAX, surely=True)
         chunk = yield from deliveries(source, ticket)
         if not chunk:
             break

@@ -77,7 +77,7 @@ class Part:
     def prepare(self, group: Group, lease_ms: int) -> Ticket:
         """Make it ready: another shard decides."""
         ids, positions, brought, batches = self._contents()
-        fields = (group, lease_ms, self.agents, ids, positions, brought)
+        fields = (group, lease_ms, self.agents, ids, positions, brought, True)
         if not batches:
             return self.session.start(Prepare, *fields)
         return self.session.start_commit(*fields, batches=batches, kind=Prepare)

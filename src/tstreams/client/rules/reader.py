@@ -27,6 +27,7 @@ from .lane import Ask, Lane
 from .link import Link
 from .partitioning import check_partition, chosen_partitions, listed
 from .parts import Moved
+from .roaming import is_astray
 from .ticket import AnyOf, Steps, Ticket, answer
 from .turns import Hold, Turns
 
@@ -45,10 +46,11 @@ def open_reader(
     start: Offset,
     resume: bool,
     partitions: Iterable[int] | None,
+    roams: bool | None = None,
 ) -> Steps[Reader]:
-    """Make a reader: where it was checkpointed last, or at `start`."""
+    """Make a reader: where it was checkpointed last, or at `start`. `roams`: see `Source`."""
     agent, starts = yield from open_at(link, stream, name, start, resume, partitions)
-    return Reader(agent, [Cursor(*it) for it in starts])
+    return Reader(agent, [Cursor(*it) for it in starts], roams)
 
 
 def open_at(
@@ -121,9 +123,9 @@ class Reader:
     what came twice, because two questions overlapped.
     """
 
-    def __init__(self, agent: Agent, cursors: list[Cursor]) -> None:
+    def __init__(self, agent: Agent, cursors: list[Cursor], roams: bool | None = None) -> None:
         self.agent = agent
-        self.source = Source(agent.link, agent.stream, agent.stream_id, agent.name)
+        self.source = Source(agent.link, agent.stream, agent.stream_id, agent.name, roams)
         self._lock = threading.Lock()
         self.saving = Turns()
         self._cursors = {cursor.partition: cursor for cursor in cursors}
@@ -145,6 +147,7 @@ class Reader:
         """The next transaction of a partition, if one is there in time."""
         cursor = self._cursor(partition)
         deadline = time.monotonic() + timeout_s
+        surely = False
         while True:
             self.agent.check()
             if (found := self._take(cursor)) is not None:
@@ -157,13 +160,16 @@ class Reader:
                 continue
             wait_s = min(max(0.0, deadline - time.monotonic()), _WAIT_S_MAX)
             with self._lock:
-                ask = self._ask([Want(partition, cursor.fetch_id)], cursor.fetch_bytes, wait_s)
+                want = Want(partition, cursor.fetch_id)
+                ask = self._ask([want], cursor.fetch_bytes, wait_s, surely=surely)
             yield from self._wait([ask])
             self._absorb_single(cursor, ask)
             if (found := self._take(cursor)) is not None:
                 return found
             if time.monotonic() >= deadline and ask.epoch == self._epoch:
-                return None
+                if not is_astray(ask.ticket):
+                    return None
+                surely = True
 
     def _take(self, cursor: Cursor) -> Delivery | None:
         with self._lock:
@@ -244,7 +250,9 @@ class Reader:
     def _look_once_more(self) -> Steps[Delivery | None]:
         """Ask without waiting: what was asked before may not have reached the server at all."""
         with self._lock:
-            asks = [self._ask(lane.wants(), lane.fetch_bytes, 0.0) for lane in self._lanes]
+            asks = [
+                self._ask(lane.wants(), lane.fetch_bytes, 0.0, surely=True) for lane in self._lanes
+            ]
         yield from self._wait(asks)
         with self._lock:
             for ask in asks:
@@ -253,8 +261,16 @@ class Reader:
 
     # Answers.
 
-    def _ask(self, wants: list[Want], bytes_max: int, wait_s: float, *, ahead: bool = False) -> Ask:
-        ticket = self.source.fetch(wants, bytes_max, wait_s, ahead=ahead)
+    def _ask(
+        self,
+        wants: list[Want],
+        bytes_max: int,
+        wait_s: float,
+        *,
+        ahead: bool = False,
+        surely: bool = False,
+    ) -> Ask:
+        ticket = self.source.fetch(wants, bytes_max, wait_s, ahead=ahead, surely=surely)
         ask = Ask(ticket, self._epoch, bytes_max)
         self._asks[ask] = None
         return ask

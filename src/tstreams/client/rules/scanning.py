@@ -12,6 +12,7 @@ from .delivery import Delivery, Source, deliveries
 from .link import Link
 from .lookups import check_id
 from .partitioning import check_partition
+from .roaming import is_astray
 from .streams import find_stream, stream_of
 from .ticket import Steps, Ticket, answer
 
@@ -22,10 +23,10 @@ Limits = dict[int, tuple[int, int]]
 _NOTHING = Stretch(None, 0, 0, 0, False)
 
 
-def find_source(link: Link, name: str) -> Steps[Source]:
-    """A stream to read from."""
+def find_source(link: Link, name: str, roams: bool | None = None) -> Steps[Source]:
+    """A stream to read from. `roams`: see `Source`."""
     info = yield from find_stream(link, name)
-    return Source(link, stream_of(info), info.id)
+    return Source(link, stream_of(info), info.id, roams=roams)
 
 
 class Scan:
@@ -37,19 +38,24 @@ class Scan:
         self._partition = partition
         self._up_to = check_id(up_to)
         self._ticket: Ticket | None = None
+        self._from_id = 0
         self._ask(check_id(after) + 1)
 
-    def _ask(self, from_id: int) -> None:
+    def _ask(self, from_id: int, surely: bool = False) -> None:
         self._ticket = None
+        self._from_id = from_id
         if from_id <= self._up_to:
             want = Want(self._partition, from_id, self._up_to)
-            self._ticket = self.source.fetch([want], FETCH_BYTES, ahead=True)
+            self._ticket = self.source.fetch([want], FETCH_BYTES, ahead=True, surely=surely)
 
     def next(self) -> Steps[list[Delivery]]:
         """The next part; nothing at the end."""
         if self._ticket is None:
             return []
         found = yield from deliveries(self.source, self._ticket)
+        if not found and is_astray(self._ticket):
+            self._ask(self._from_id, surely=True)
+            found = yield from deliveries(self.source, self._ticket)
         self._ask(found[-1].id + 1 if found else ID_MAX + 1)
         return found
 

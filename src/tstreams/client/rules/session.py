@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import moebius
@@ -16,7 +17,7 @@ from .failures import agent_in, is_session_end, translated
 from .ticket import Ticket
 
 if TYPE_CHECKING:
-    from moebius.client.exchange import Sink
+    from moebius.client.pending import Sink
     from moebius.messages import Buffer
 
     from .link import Link
@@ -48,7 +49,9 @@ class Session:
         """Why it can be used no more."""
         self._sequence = 0
         self._answered: set[int] = set()
-        self._lock = threading.Lock()
+        self.sending = threading.RLock()
+        """Held while a change is numbered and sent, and while what was not answered moves to another node: then what
+        ends may lead to the next change."""
         self._acked_lock = threading.Lock()
         self._commands: dict[type, str] = {}
         self._leases_ms: Counter[int] = Counter()
@@ -105,7 +108,7 @@ class Session:
             self.link.window.leave(size)
             raise InvalidState(self.ended.message)
         command = self._commands.get(kind) or self._command(kind)
-        with self._lock:
+        with self.sending:
             self._sequence = number = self._sequence + 1
             sink.session = self
             sink.number = number
@@ -126,6 +129,12 @@ class Session:
             except BaseException:
                 self._ack(number)  # a gap that is never closed would make the server keep answers
                 raise
+
+    def resume(self) -> None:
+        """Before what was not answered is sent to a node again: say which numbers are not among that, because they
+        were answered or given up. That node may know less of them than we do."""
+        with suppress(Error):  # the client is being closed
+            self.link.ask(KeepAlive(self.id, self.acked), shard=self.shard)
 
     def answered(self, number: int, size: int, error: Error | None) -> None:
         """A request has its answer, or was given up."""

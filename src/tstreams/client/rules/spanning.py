@@ -14,7 +14,6 @@ from functools import partial
 
 from ...errors import Error, Unavailable
 from ...limits import LEASE_MS_MAX, LEASE_MS_MIN
-from ...model import TransactionState
 from ...protocol import Group, Settle
 from .ending import named, refused
 from .link import Link
@@ -26,8 +25,8 @@ from .ticket import Steps, Ticket
 def send(parts: Sequence[Part]) -> Steps[Ticket]:
     """Let all others prepare, side by side, and then send what decides; its answer is that of the whole.
 
-    Whoever is interrupted before that, or is refused, has committed nothing. What was prepared is cancelled
-    then, by the server; the rest is open as before.
+    Whoever is interrupted before that, or is refused, has committed nothing, and all is open as before: what was
+    prepared the servers give back, and what was new with it they drop. It is still here, and can be sent again.
     """
     decider = max(parts, key=lambda it: (it.weight, -it.shard))
     others = [part for part in parts if part is not decider]
@@ -76,14 +75,10 @@ def _give_up(group: Group, part: Part, ticket: Ticket | None) -> None:
         part.drop()
     elif ticket.ended and ticket.error is not None and not isinstance(ticket.error, Unavailable):
         refused(part.drafts, ticket.error, part.shard)
-    else:
+    else:  # it is prepared, or may be: until it is given back, whoever wants something of it has to wait
         settle(part.session.link, group, part.session)
         for draft in part.drafts:
-            draft.torn = True
-            if ticket.ended and ticket.error is None:
-                draft.close(TransactionState.CANCELLED)
-            else:  # it may have been prepared, and end with that, or not: then somebody has to cancel it
-                draft.producer.abandon(draft)
+            draft.unseal()
 
 
 def _decided(group: Group, others: list[Session], ticket: Ticket) -> None:

@@ -52,7 +52,9 @@ class Subscriber:
     once. A ticket in `_idle` belongs to an engine that waits, or is about to look once more.
     """
 
-    def __init__(self, agent: Agent, starts: list[Start], engines: int) -> None:
+    def __init__(
+        self, agent: Agent, starts: list[Start], engines: int, roams: bool | None = None
+    ) -> None:
         self.agent = agent
         self.engines = engines
         self.saving = Turns()
@@ -60,7 +62,7 @@ class Subscriber:
         """Whether an engine asks: it cannot wait for its own end. For the face to say."""
         self._lock = threading.Lock()
         self._places = Places(starts)
-        self._inflows = self._make_inflows()
+        self._inflows = self._make_inflows(roams)
         self._handlings: set[Handling] = set()
         self._idle: deque[Ticket] = deque()
         self._run = Run.STOPPED
@@ -73,10 +75,10 @@ class Subscriber:
         self._ended_by_itself = False
         self._returns = 0
 
-    def _make_inflows(self) -> list[Inflow]:
+    def _make_inflows(self, roams: bool | None) -> list[Inflow]:
         """One for each shard. They share the window."""
         agent, places = self.agent, self._places.by_partition
-        source = Source(agent.link, agent.stream, agent.stream_id, agent.name)
+        source = Source(agent.link, agent.stream, agent.stream_id, agent.name, roams)
         by_shard = source.by_shard(places)
         window_bytes = SUBSCRIBER_WINDOW_BYTES // len(by_shard)
         inflows = []

@@ -22,14 +22,15 @@ def open_subscriber(
     resume: bool,
     partitions: Iterable[int] | None,
     engines: int,
+    roams: bool | None = None,
 ) -> Steps[Subscriber]:
-    """Make a subscriber: where it was checkpointed last, or at `start`."""
+    """Make a subscriber: where it was checkpointed last, or at `start`. `roams`: see `Source`."""
     if isinstance(engines, bool) or not isinstance(engines, int):
         raise BadRequest(f"engines are a number, not {engines!r}")
     if not 1 <= engines <= SUBSCRIBER_ENGINES_MAX:
         raise BadRequest(f"a subscriber has 1 to {SUBSCRIBER_ENGINES_MAX} engines, not {engines}")
     agent, starts = yield from open_at(link, stream, name, start, resume, partitions)
-    return Subscriber(agent, starts, engines)
+    return Subscriber(agent, starts, engines, roams)
 
 
 def check_callbacks(on_transaction: Any, on_failure: Any) -> None:
