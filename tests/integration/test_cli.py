@@ -294,11 +294,16 @@ def test_every_command_and_action_has_help_with_examples(
     pages: list[tuple[str, ...]] = [(command,) for command in COMMANDS]
     actions = {
         "config": ("check", "show-defaults"),
+        "engine": ("list", "install", "check"),
         "stream": ("create", "show", "list", "alter", "purge", "delete"),
         "transaction": ("list", "show", "items", "open", "cancel"),
         "consumer": ("list", "show", "reset", "forget"),
         "job": ("list",),
         "node": ("status", "health", "sessions", "ledgers", "config", "lookup"),
+        "cluster": (
+            *("create", "up", "down", "restart", "status"),
+            *("add", "drain", "remove", "move", "rebalance"),
+        ),
     }
     pages += [(command, action) for command, names in actions.items() for action in names]
     for page in pages:

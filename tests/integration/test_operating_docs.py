@@ -17,7 +17,9 @@ from tstreams.cli.main import main
 
 from .discovery.doors import Door, door
 
-PAGES = sorted((ROOT / "docs" / "operating").glob("*.md"))
+CLUSTER = ROOT / "docs" / "operating" / "cluster.md"
+"""What is on it is run on a cluster: `clusters/test_development.py`."""
+PAGES = sorted(it for it in CLUSTER.parent.glob("*.md") if it != CLUSTER)
 BLOCK = re.compile(r"^```(?:sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ )?(?:/opt/tstreams/bin/)?tstreams ([a-z].*)$", re.MULTILINE)
 INLINE = re.compile(r"`tstreams ([a-z][^`]*)`")
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("cli-operating")
 
 def commands(page: Path) -> list[list[str]]:
     """The commands of a page that are written out, in their order."""
-    text = page.read_text()
+    text = page.read_text().replace("\\\n", " ")
     lines = [line for block in BLOCK.findall(text) for line in COMMAND.findall(block)]
     lines += [line for line in INLINE.findall(text) if "..." not in line and line == line.lower()]
     words = [shlex.split(line, comments=True) for line in lines if not line.startswith(OUTPUT)]

@@ -23,10 +23,12 @@ COMMANDS = {
     "transaction": "browse transactions, look inside, cancel those that are stuck",
     "consumer": "see how far behind consumers are, and put them elsewhere",
     "job": "see the steps that Spark queries and other jobs have committed",
+    "cluster": "make, start, watch and change a cluster of servers",
     "node": "see how a server is, and what is in it",
     "top": "watch a server: throughput, latency, lag",
     "pipeline": "run streaming pipelines on Spark",
     "config": "check a server's configuration, and print the defaults",
+    "engine": "see which engines can keep a cluster's logs, and install them",
     "verify": "check every byte of a data folder",
     "demo": "see it work: card payments on Spark, kills, and an audit",
 }

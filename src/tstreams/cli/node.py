@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ..discovery import cluster_resources as c
 from ..discovery import resources as r
 from . import output
 from .output import say, whole
@@ -96,7 +97,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _status(front: Door, arguments: Namespace) -> int:
-    nodes = front.get(r.NodePage, "/v1/nodes").items
+    nodes = front.get(c.NodePage, "/v1/nodes").items
     now = front.get(r.Statistics, "/v1/statistics")
     if arguments.json:
         said = msgspec.to_builtins({"nodes": nodes, "statistics": now})
@@ -119,7 +120,7 @@ def _status(front: Door, arguments: Namespace) -> int:
     return output.OK
 
 
-def uptime(node: r.Node) -> str:
+def uptime(node: c.Node) -> str:
     """How long a node has been running."""
     if node.started is None:
         return ""

@@ -112,9 +112,15 @@ class Door:
         """Read one thing."""
         return self._decoded(self.request("GET", path, query), kind)
 
-    def post(self, kind: type[T], path: str, body: Mapping[str, object] | None = None) -> T:
+    def post(
+        self,
+        kind: type[T],
+        path: str,
+        body: Mapping[str, object] | None = None,
+        **query: object,
+    ) -> T:
         """Change something."""
-        return self._decoded(self.request("POST", path, body=body), kind)
+        return self._decoded(self.request("POST", path, query, body), kind)
 
     def delete(self, path: str) -> None:
         """Remove something."""

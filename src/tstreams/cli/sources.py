@@ -72,7 +72,16 @@ def _metavar(setting: Setting) -> str:
         return "|".join(setting.choices)
     if setting.range is not None:
         return {"bytes": "SIZE", "seconds": "TIME", "count": "N"}[setting.range.unit]
-    names = {"data": "DIR", "listen": "ADDRESS", "http": "HOST:PORT|off", "http_hosts": "NAME"}
+    names = {
+        "data": "DIR",
+        "listen": "ADDRESS",
+        "http": "HOST:PORT|off",
+        "http_hosts": "NAME",
+        "cluster": "NAME",
+        "zookeeper": "HOST:PORT,...",
+        "advertise": "ADDRESS",
+        "http_advertise": "URL",
+    }
     return names.get(setting.name, "FILE")
 
 

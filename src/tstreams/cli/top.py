@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ..config import read_number
+from ..discovery import cluster_resources as c
 from ..discovery import resources as r
 from ..errors import Unavailable
 from . import output
@@ -97,7 +98,7 @@ class Watcher:
 
     def __init__(self, front: Door) -> None:
         self._front = front
-        nodes = front.get(r.NodePage, "/v1/nodes").items
+        nodes = front.get(c.NodePage, "/v1/nodes").items
         past = front.get(r.History, "/v1/statistics/history", minutes=HISTORY_MINUTES).items
         self.seen = Seen(front.url, nodes[0], deque(past, maxlen=HISTORY_MINUTES * 60))
 

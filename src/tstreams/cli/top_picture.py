@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..discovery import cluster_resources as c
 from ..discovery import resources as r
 from . import output
 from .consumer import LATE_S, live
@@ -56,7 +57,7 @@ class Seen:
     """What was seen: now, and in the last minutes."""
 
     url: str
-    node: r.Node
+    node: c.Node
     past: deque[r.Sample]
     now: r.Statistics | None = None
     open: list[r.OpenTransaction] = field(default_factory=list)

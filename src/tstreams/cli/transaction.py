@@ -78,6 +78,8 @@ def make_parser() -> ArgumentParser:
         "tstreams transaction cancel 176745600000000001 --yes",
     )
     cancel.add_argument("id", type=checked(_id), metavar="ID", help="the transaction's id")
+    cancel.add_argument("--stream", help="the stream it is in: ids are unique in a partition only")
+    cancel.add_argument("--partition", type=int, help="the partition it is in")
     add_yes(cancel)
     add_door(cancel)
     return parser
@@ -341,7 +343,12 @@ def _cancel(front: Door, arguments: Namespace) -> int:
     if not agreed(arguments, what):
         remark("nothing was done")
         return output.FAILED
-    done = front.post(r.Cancelled, f"/v1/transactions/open/{arguments.id}/cancel")
+    done = front.post(
+        r.Cancelled,
+        f"/v1/transactions/open/{arguments.id}/cancel",
+        stream=arguments.stream,
+        partition=arguments.partition,
+    )
     if arguments.json:
         say_resource(done)
     else:

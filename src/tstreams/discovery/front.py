@@ -14,6 +14,7 @@ from .catalogue import Catalogue
 from .lags import Find, Lags, Look
 from .limits import SERVER_TIMEOUT_S
 from .milestones import Milestones
+from .peers import Peers
 from .problems import Refused
 from .settings import Settings
 from .statistics import Sampler
@@ -29,6 +30,7 @@ class Front:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.storage = Storage(settings.client(SERVER_TIMEOUT_S))
+        self.peers = Peers(settings)
         self.milestones = Milestones()
         self.catalogue = Catalogue()
         self.lags = Lags()
@@ -62,6 +64,7 @@ class Front:
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
+            await self.peers.close()
             await self.storage.close()
 
     async def _watch_lags(self, look: Look, find: Find) -> None:

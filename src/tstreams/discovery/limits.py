@@ -92,3 +92,15 @@ ITEMS_SHOWN_BYTES = 1 * MIB
 
 HELD_BACK_NAMES_MAX = 10
 """Consumers that are named as held back by an open transaction."""
+
+PEER_TIMEOUT_S = 1.5
+"""How long another node may take to say how far its shards have come. What does not come is shown as not known."""
+
+PEERS_MAX = 100
+"""Nodes that are asked at a time."""
+
+IN_SYNC_BYTES = 1 * MIB
+"""A follower that lacks no more of the log than this can lead at once: it is read in some milliseconds."""
+
+CHANGES_TRIED = 5
+"""How often a change of what operators want is tried again if others change it at the same moment."""

@@ -14,11 +14,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..client.asynchronous.inspection import Inspection
 from ..limits import INSPECT_MAX
 from ..protocol import StretchInfo, SurveyWant
 from .amounts import Amount, Budget
 from .limits import MARKS_MAX, MARKS_PER_PARTITION_MAX, STRIDE_TRANSACTIONS
+from .whole import WholeStream
 
 
 @dataclass(slots=True)
@@ -70,8 +70,8 @@ class Counted:
     last_id: int
 
 
-Key = tuple[int, int, int]
-"""Shard, number of the stream, partition."""
+Key = tuple[int, int]
+"""Number of the stream, partition."""
 
 
 class Milestones:
@@ -86,24 +86,22 @@ class Milestones:
 
     async def count(
         self,
-        inspect: Inspection,
-        shard: int,
-        stream: int,
+        whole: WholeStream,
         partitions: Iterable[int],
         budget: Budget,
     ) -> dict[int, Counted]:
         """All that is visible in these partitions."""
         wanted = list(partitions)
-        oldest = await self._oldest(inspect, shard, stream, wanted)
-        complete = await self._extend(inspect, shard, stream, oldest, budget)
+        oldest = await self._oldest(whole, wanted)
+        complete = await self._extend(whole, oldest, budget)
         found = {}
         for partition in wanted:
-            key = (shard, stream, partition)
+            key = (whole.info.id, partition)
             if partition not in oldest or key not in self._marks:
                 found[partition] = Counted(Amount(), partition not in oldest, 0, 0)
                 continue
             first = oldest[partition] - 1
-            before, exact = await self._up_to(inspect, key, first, budget)
+            before, exact = await self._up_to(whole, partition, first, budget)
             marks = self._marks.get(key)
             if marks is None:  # dropped meanwhile, because there are too many
                 found[partition] = Counted(Amount(), False, oldest[partition], 0)
@@ -119,9 +117,7 @@ class Milestones:
 
     async def behind(
         self,
-        inspect: Inspection,
-        shard: int,
-        stream: int,
+        whole: WholeStream,
         positions: Mapping[int, int],
         counted: Mapping[int, Counted],
         budget: Budget,
@@ -136,8 +132,8 @@ class Milestones:
             if position < all_of_it.oldest_id or not all_of_it.last_id:
                 found[partition] = all_of_it
                 continue
-            key = (shard, stream, partition)
-            before, exact = await self._up_to(inspect, key, position, budget)
+            key = (whole.info.id, partition)
+            before, exact = await self._up_to(whole, partition, position, budget)
             marks = self._marks.get(key)
             if marks is None:  # dropped meanwhile, because there are too many
                 found[partition] = Counted(Amount(), False, 0, all_of_it.last_id)
@@ -148,35 +144,29 @@ class Milestones:
 
     async def between(
         self,
-        inspect: Inspection,
-        shard: int,
-        stream: int,
+        whole: WholeStream,
         partition: int,
         ends: tuple[int, int],
         budget: Budget,
     ) -> tuple[Amount, bool]:
         """What is visible after the first of two ids, up to and with the second, and whether that is all."""
         low, high = sorted(ends)
-        counted = (await self.count(inspect, shard, stream, [partition], budget))[partition]
+        counted = (await self.count(whole, [partition], budget))[partition]
         if not counted.last_id:
             return Amount(), True
-        key = (shard, stream, partition)
-        before, exact = await self._up_to(inspect, key, max(low, counted.oldest_id - 1), budget)
-        until, also = await self._up_to(inspect, key, max(high, counted.oldest_id - 1), budget)
+        before, exact = await self._up_to(whole, partition, max(low, counted.oldest_id - 1), budget)
+        until, also = await self._up_to(whole, partition, max(high, counted.oldest_id - 1), budget)
         return until.minus(before), exact and also
 
-    async def _oldest(
-        self, inspect: Inspection, shard: int, stream: int, partitions: list[int]
-    ) -> dict[int, int]:
+    async def _oldest(self, whole: WholeStream, partitions: list[int]) -> dict[int, int]:
         """The oldest transaction of each partition that has any; marks before them are dropped."""
         wants = [SurveyWant(partition, 0, 1) for partition in partitions]
-        surveyed = await inspect.survey(shard, stream, wants)
         found = {}
-        for stretch in surveyed.stretches:
+        for stretch in await whole.survey(wants):
             if not stretch.last_id:
                 continue
             found[stretch.partition] = stretch.last_id
-            key = (shard, stream, stretch.partition)
+            key = (whole.info.id, stretch.partition)
             marks = self._marks.get(key)
             if marks is None:
                 self._keep(key, Marks([stretch.last_id - 1]))
@@ -189,22 +179,19 @@ class Milestones:
 
     async def _extend(
         self,
-        inspect: Inspection,
-        shard: int,
-        stream: int,
+        whole: WholeStream,
         partitions: Iterable[int],
         budget: Budget,
     ) -> set[int]:
         """Count on from the tips, all partitions together a stride at a time; those whose ends were reached."""
-        waiting = {it for it in partitions if (shard, stream, it) in self._marks}
+        waiting = {it for it in partitions if (whole.info.id, it) in self._marks}
         complete: set[int] = set()
         while waiting and budget.take():
             share = max(1, STRIDE_TRANSACTIONS // len(waiting))
-            tips = {it: self._marks[shard, stream, it].tip for it in waiting}
+            tips = {it: self._marks[whole.info.id, it].tip for it in waiting}
             wants = [SurveyWant(partition, tip + 1, share) for partition, tip in tips.items()]
-            surveyed = await inspect.survey(shard, stream, wants)
-            for stretch in surveyed.stretches:
-                key = (shard, stream, stretch.partition)
+            for stretch in await whole.survey(wants):
+                key = (whole.info.id, stretch.partition)
                 if key not in self._marks:  # dropped meanwhile, because there are too many
                     waiting.discard(stretch.partition)
                 elif self._marks[key].tip == tips[stretch.partition]:  # nobody else was here
@@ -223,10 +210,10 @@ class Milestones:
             self._total += len(marks.ids) - before
 
     async def _up_to(
-        self, inspect: Inspection, key: Key, position: int, budget: Budget
+        self, whole: WholeStream, partition: int, position: int, budget: Budget
     ) -> tuple[Amount, bool]:
         """The sum up to a position: that of the next milestone, less what lies in between."""
-        marks = self._marks.get(key)
+        marks = self._marks.get((whole.info.id, partition))
         if marks is None or position >= marks.tip:
             return (marks.sums[-1] if marks else Amount()), True
         at = bisect_left(marks.ids, position)
@@ -235,7 +222,7 @@ class Milestones:
             return total, True
         from_id = position + 1
         while budget.take():
-            browsed = await inspect.browse(*key, from_id, end, INSPECT_MAX)
+            browsed = await whole.browse(partition, from_id, end, INSPECT_MAX)
             rows = browsed.transactions
             total = total.minus(
                 Amount(len(rows), sum(it.items for it in rows), sum(it.bytes for it in rows))

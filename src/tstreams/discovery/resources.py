@@ -467,25 +467,6 @@ class Shard(Resource, frozen=True):
     role: Literal["leader", "follower"]
 
 
-class Node(Resource, frozen=True):
-    """A node: a storage server, and where it is reached."""
-
-    id: str
-    version: str
-    addresses: list[str]
-    """For clients: tcp://host:port, and what else it listens on."""
-    http: str
-    started: datetime | None
-    shards: list[Shard]
-
-
-class NodePage(Resource, frozen=True):
-    """All nodes."""
-
-    items: list[Node]
-    next: str | None
-
-
 class Copy(Resource, frozen=True):
     """A node that has a copy of a shard, and does not lead it."""
 
@@ -503,7 +484,7 @@ class Range(Resource, frozen=True):
     epoch: int
     """Rises whenever another node, or another life of the same, has taken the shard over."""
     node: str
-    """Who leads the shard: writes go there."""
+    """Who leads the shard: writes go there. Empty: nobody at this moment."""
     addresses: list[str]
     followers: list[Copy]
     """Who else has it: nobody, as long as there is one node."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from . import cluster_resources as c
 from . import resources as r
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -58,7 +59,8 @@ PATH_PARAMETERS: dict[str, tuple[Any, str]] = {
     "partition": (r.Partition, "The number of a partition."),
     "transaction": (r.Id, "The id of a transaction."),
     "consumer": (r.Name, "The name of a consumer, percent-encoded, `/` too."),
-    "node": (Annotated[str, msgspec.Meta(min_length=1, max_length=100)], "The id of a node."),
+    "node": (c.NodeId, "The id of a node."),
+    "shard": (c.ShardNumber, "The number of a shard."),
 }
 
 _PAGE = (
@@ -81,16 +83,6 @@ ROUTES: tuple[Route, ...] = (
         problems=(503,),
     ),
     Route(
-        "nodes",
-        "GET",
-        "/v1/nodes",
-        r.NodePage,
-        "All nodes, and where they are reached.",
-        _PAGE,
-        etag=True,
-    ),
-    Route("node", "GET", "/v1/nodes/{node}", r.Node, "A node.", etag=True, problems=(404,)),
-    Route(
         "lookup",
         "GET",
         "/v1/lookup/{stream}",
@@ -99,6 +91,78 @@ ROUTES: tuple[Route, ...] = (
         (Query("partition", r.Partition, None, "Only the range that this one is in."),),
         etag=True,
         problems=(404,),
+    ),
+    # The cluster.
+    Route(
+        "cluster", "GET", "/v1/cluster", c.Cluster, "The cluster that this node is of.", etag=True
+    ),
+    Route(
+        "cluster_health",
+        "GET",
+        "/v1/cluster/health",
+        c.ClusterHealth,
+        "How the cluster is, and the servers that it stands on.",
+    ),
+    Route(
+        "rebalance",
+        "POST",
+        "/v1/cluster/rebalance",
+        c.Cluster,
+        "Spread leaders and followers evenly, at once; leaders that were chosen are so no longer.",
+        etag=True,
+        problems=(409,),
+    ),
+    Route(
+        "nodes",
+        "GET",
+        "/v1/nodes",
+        c.NodePage,
+        "All nodes, and where they are reached.",
+        _PAGE,
+        etag=True,
+    ),
+    Route("node", "GET", "/v1/nodes/{node}", c.Node, "A node.", etag=True, problems=(404,)),
+    Route(
+        "change_node",
+        "PATCH",
+        "/v1/nodes/{node}",
+        c.Node,
+        "Let a node give its shards to others, or let it have some again.",
+        body=c.NodeChange,
+        etag=True,
+        problems=(404, 409),
+    ),
+    Route(
+        "forget_node",
+        "DELETE",
+        "/v1/nodes/{node}",
+        None,
+        "Forget a node that is gone and will not come back. Refused while it is there.",
+        status=204,
+        etag=True,
+        problems=(404, 409),
+    ),
+    Route(
+        "shards",
+        "GET",
+        "/v1/shards",
+        c.ShardPage,
+        "All shards: who leads them, who follows, and how far behind.",
+        _PAGE,
+        etag=True,
+    ),
+    Route(
+        "shard", "GET", "/v1/shards/{shard}", c.ShardDetail, "A shard.", etag=True, problems=(404,)
+    ),
+    Route(
+        "change_shard",
+        "PATCH",
+        "/v1/shards/{shard}",
+        c.ShardDetail,
+        "Choose who leads a shard. It moves when that node has it.",
+        body=c.ShardChange,
+        etag=True,
+        problems=(404, 409),
     ),
     Route("config", "GET", "/v1/config", r.Configuration, "The settings in force.", etag=True),
     # Streams.
@@ -239,6 +303,10 @@ ROUTES: tuple[Route, ...] = (
         "/v1/transactions/open/{transaction}/cancel",
         r.Cancelled,
         "Cancel an open transaction, whoever owns it; the owner is told so.",
+        (
+            Query("stream", r.Name, None, "The stream it is in: ids are unique in a partition."),
+            Query("partition", r.Partition, None, "The partition it is in."),
+        ),
         problems=(404, 409),
     ),
     # Consumers.

@@ -33,9 +33,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def client(self, timeout_s: float) -> ClientConfig:
         """How to reach the storage server."""
-        context = None
-        if self.certificate is not None and self.server.startswith("tcp://"):
-            context = ssl.create_default_context(cafile=self.certificate)
-            context.check_hostname = False  # it is for the name by which others reach it
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        return ClientConfig(self.server, self.token, timeout_s, context)
+        tls = self.tls() if self.server.startswith("tcp://") else None
+        return ClientConfig(self.server, self.token, timeout_s, tls)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How to trust the storage server, and other nodes of its cluster; None: they speak no TLS."""
+        if self.certificate is None:
+            return None
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False  # it is for the name by which others reach it
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context

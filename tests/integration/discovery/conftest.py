@@ -11,9 +11,12 @@ import tstreams
 from .doors import Door, door
 
 
-@pytest.fixture(scope="session")
-def shared_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with door(tmp_path_factory.mktemp("door") / "data") as made:
+@pytest.fixture(scope="session", params=[1, 3], ids=["1-shard", "3-shards"])
+def shared_door(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Door]:
+    """Once with everything in one shard, once with streams spread over three."""
+    with door(tmp_path_factory.mktemp("door") / "data", "--shards", str(request.param)) as made:
         yield made
 
 

@@ -12,6 +12,7 @@ import tstreams
 from tstreams.discovery import milestones
 from tstreams.discovery.amounts import Amount, Budget
 from tstreams.discovery.milestones import Milestones
+from tstreams.discovery.whole import WholeStream
 
 PLENTY = 10_000
 
@@ -24,9 +25,9 @@ def _two(amount: Amount) -> tuple[int, int]:
     return amount.transactions, amount.items
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("seed", "shards"), [(0, 1), (1, 1), (2, 3), (3, 3)])
 def test_counts_are_what_counting_by_hand_gives(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(milestones, "STRIDE_TRANSACTIONS", 7)
     monkeypatch.setattr(milestones, "MARKS_PER_PARTITION_MAX", 12)
@@ -34,9 +35,9 @@ def test_counts_are_what_counting_by_hand_gives(
     chance = random.Random(seed)
 
     async def main() -> None:
-        async with tstreams.aio.embedded(tmp_path) as ts:
-            stream = await ts.create_stream("s", partitions=2)
-            inspect = ts.inspection()
+        async with tstreams.aio.embedded(tmp_path, shards=shards) as ts:
+            await ts.create_stream("s", partitions=2)
+            whole = await WholeStream.named(ts.inspection(), "s")
             history: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
             everything: list[int] = [0]
             kept = Milestones()
@@ -55,18 +56,14 @@ def test_counts_are_what_counting_by_hand_gives(
                             partition: [it for it in found if it[0] >= cut]
                             for partition, found in history.items()
                         }
-                    counted = await kept.count(inspect, 0, stream.id, [0, 1], Budget(PLENTY))
+                    counted = await kept.count(whole, [0, 1], Budget(PLENTY))
                     for partition in (0, 1):
                         assert counted[partition].exact
                         assert _two(counted[partition].amount) == _amount(history[partition])
                     places = {it: chance.choice(everything) for it in (0, 1)}
-                    behind = await kept.behind(
-                        inspect, 0, stream.id, places, counted, Budget(PLENTY)
-                    )
+                    behind = await kept.behind(whole, places, counted, Budget(PLENTY))
                     ends = (chance.choice(everything), chance.choice(everything))
-                    between, exact = await kept.between(
-                        inspect, 0, stream.id, 0, ends, Budget(PLENTY)
-                    )
+                    between, exact = await kept.between(whole, 0, ends, Budget(PLENTY))
                     low, high = sorted(ends)
                     assert exact
                     assert _two(between) == _amount(
@@ -85,15 +82,15 @@ def test_counts_are_what_counting_by_hand_gives(
 def test_a_count_that_must_stop_says_so_and_goes_on_next_time(tmp_path: Path) -> None:
     async def main() -> None:
         async with tstreams.aio.embedded(tmp_path) as ts:
-            stream = await ts.create_stream("s")
+            await ts.create_stream("s")
             async with ts.producer("s") as producer:
                 waits = [producer.instant([b"x"], partition=0, wait=False) for _ in range(5000)]
                 await asyncio.gather(*waits)
             kept = Milestones()
-            inspect = ts.inspection()
+            whole = await WholeStream.named(ts.inspection(), "s")
             seen = []
             for _ in range(3):
-                counted = await kept.count(inspect, 0, stream.id, [0], Budget(1))
+                counted = await kept.count(whole, [0], Budget(1))
                 seen.append((counted[0].amount.transactions, counted[0].exact))
             assert seen == [(2000, False), (4000, False), (5000, True)]
 

@@ -26,19 +26,21 @@ def test_the_node_says_who_and_where_it_is(shared_door: Door, ts: tstreams.Clien
     assert shared_door.get(f"/v1/nodes/{node['id']}") == node
     assert shared_door("GET", "/v1/nodes/nobody").status == 404
     ts.create_stream("where", partitions=4)
-    found = shared_door.get("/v1/lookup/where?partition=3")
-    assert found["ranges"] == [
-        {
-            "first": 0,
-            "last": 3,
-            "step": 1,
-            "shard": 0,
-            "epoch": node["shards"][0]["epoch"],
-            "node": node["id"],
-            "addresses": [shared_door.tcp],
-            "followers": [],
-        }
+    epochs = {it["shard"]: it["epoch"] for it in node["shards"]}
+    step = len(epochs)
+    ranges = shared_door.get("/v1/lookup/where")["ranges"]
+    assert [(it["first"], it["last"], it["step"]) for it in ranges] == [
+        (first, max(range(first, 4, step)), step) for first in range(step)
     ]
+    assert sorted(it["shard"] for it in ranges) == sorted(epochs)
+    for it in ranges:
+        assert (it["epoch"], it["node"]) == (epochs[it["shard"]], node["id"])
+        assert it["followers"] == []
+        (address,) = it["addresses"]  # of the process that has the shard, if each has one
+        assert (address == shared_door.tcp) == (step == 1)
+    (of_three,) = shared_door.get("/v1/lookup/where?partition=3")["ranges"]
+    assert of_three == ranges[3 % step]
+    assert shared_door.get("/v1/streams/where/partitions/3")["shard"] == of_three["shard"]
     assert shared_door("GET", "/v1/lookup/where?partition=4").status == 404
     assert shared_door("GET", "/v1/lookup/nowhere").status == 404
 

@@ -10,8 +10,12 @@ from pathlib import Path
 
 _CODE = """
 import sys
+from pathlib import Path
+from tstreams.config import Config
 from tstreams.server import Node
-node = Node(sys.argv[1], listen=[sys.argv[2]], shards=int(sys.argv[3]))
+from tstreams.server.sharded_node import ShardedNode
+config = Config(data=Path(sys.argv[1]), shards=int(sys.argv[3]))
+node = (Node if config.shards == 1 else ShardedNode)(config, [sys.argv[2]])
 node.run(lambda: print("ready", flush=True))
 """
 

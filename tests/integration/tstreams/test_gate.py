@@ -16,6 +16,7 @@ from tstreams.config import Config
 from tstreams.errors import BadRequest
 from tstreams.protocol import Message
 from tstreams.server import Node
+from tstreams.server.kin import KIN, KinMessage
 
 MESSAGES = {
     kind.__name__: kind
@@ -31,9 +32,15 @@ MESSAGES = {
         protocol.Describe,
         protocol.Measure,
         protocol.GetConfig,
+        protocol.DescribeCluster,
+        protocol.CheckCluster,
+        protocol.Intend,
     )
 }
 """What may be asked of a server."""
+
+KIN_COMMANDS = {f"0:{KIN}{kind.__name__}" for kind in get_args(KinMessage)}
+"""What only other shards may ask: whoever is allowed everything is not allowed that."""
 
 BATCH = items.pack([b"item"])
 
@@ -86,7 +93,7 @@ def parts_of(name: str) -> tuple[bytes, ...]:
 
 def commands_of(node: Node) -> list[str]:
     assert node._server is not None
-    return list(node._server.router.commands)
+    return [it for it in node._server.router.commands if it not in KIN_COMMANDS]
 
 
 def test_every_command_is_known_here(node: Node) -> None:
@@ -109,6 +116,16 @@ def test_who_is_denied_is_denied_every_command(node: Node, hook: Hook) -> None:
     assert len(hook.asked) == len(commands_of(node))
     assert node.shards[0].log.end == before, "nothing was done"
     assert not node.shards[0].core.state.sessions
+
+
+@pytest.mark.parametrize("command", sorted(KIN_COMMANDS))
+def test_what_shards_tell_each_other_nobody_else_may(node: Node, hook: Hook, command: str) -> None:
+    hook.says = True
+    message = protocol.encode(protocol.Settle(0, protocol.Group(1, 1, 1), True))
+    with moebius.connect(node.addresses[0], token="secret") as client:
+        for parts in ((), (message,), (message, b""), (message, b"x" * 32)):
+            with pytest.raises(moebius.Unauthorized, match="for the shards of this cluster alone"):
+                client.call(command, parts, timeout=20)
 
 
 def test_who_is_allowed_is_asked_about_and_served(node: Node, hook: Hook) -> None:

@@ -227,8 +227,14 @@ async def test_readers_where_they_stand_and_whether_they_live(place: Place) -> N
         seen += [it.name for it in page.readers]
         after, more = page.next, page.more
     assert sorted(seen) == ["alive", "gone"]
+    named = (await place.sees.readers_named(0, clicks.id, ["gone", "nobody", "alive"])).readers
+    assert named == (await place.sees.readers(0)).readers
+    with pytest.raises(BadRequest, match="not 0"):
+        await place.sees.readers_named(0, clicks.id, [])
     await place.ts.delete_stream("clicks")
     assert (await place.sees.readers(0)).readers == []
+    with pytest.raises(NotFound):
+        await place.sees.readers_named(0, clicks.id, ["gone"])
 
 
 async def test_sessions_and_ledgers(place: Place) -> None:
@@ -418,6 +424,7 @@ async def test_what_is_measured(place: Place) -> None:
     assert sums["group_records"] == after.counters["records_total"]
     assert counted["commit_seconds"] == after.counters["records_total"]
     assert sums["sync_seconds"] > 0
+    assert sums["read_seconds"] > 0
     assert len(after.busiest) == 1
     busy = after.busiest[0]
     assert (busy.name, busy.transactions, busy.items) == ("clicks", 11, 51)

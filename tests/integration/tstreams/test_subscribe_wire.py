@@ -15,7 +15,7 @@ from tstreams.index import IndexFailed
 from tstreams.limits import SESSION_TTL_MS
 from tstreams.protocol import Fetched, GetStream, StreamInfo, Subscribe, Want, decode_reply, encode
 from tstreams.server import Node
-from tstreams.server.shard import Shard
+from tstreams.server.local import LocalShard
 from tstreams.server.storage import LocalStorage
 
 
@@ -161,19 +161,20 @@ def test_a_shard_that_stops_ends_also_the_subscription_of_a_slow_reader(tmp_path
         ts.producer("s").instant([b"x"])
 
     async def read() -> None:
-        shard = Shard(0, LocalStorage(tmp_path / "shard-0"))
+        local = LocalShard(0, LocalStorage(tmp_path / "shard-0"))
+        shard = local.shard
         try:
             number = shard.core.state.stream_named("s").id
             request = Subscribe(number, [Want(0, 0)], 64 * 1024)
             answers = shard.subscriptions.serve(request, lambda _: False, shard.when_settled)
             assert await anext(answers)
             shard.fail(IndexFailed("there is no room for the index"))
-            shard.reopen()
+            local.reopen()
             assert shard.failed is None
             with pytest.raises(moebius.Error, match="no room for the index"):
                 await asyncio.wait_for(anext(answers), 10)
         finally:
-            shard.close()
+            local.close()
 
     asyncio.run(read())
 
@@ -184,7 +185,8 @@ def test_a_subscription_that_begins_when_the_shard_has_stopped_ends(tmp_path: Pa
         ts.create_stream("s")
 
     async def read() -> None:
-        shard = Shard(0, LocalStorage(tmp_path / "shard-0"))
+        local = LocalShard(0, LocalStorage(tmp_path / "shard-0"))
+        shard = local.shard
         try:
             number = shard.core.state.stream_named("s").id
             request = Subscribe(number, [Want(0, 0)], 64 * 1024)
@@ -195,14 +197,14 @@ def test_a_subscription_that_begins_when_the_shard_has_stopped_ends(tmp_path: Pa
             shard.fail(IndexFailed("there is no room for the index"))
             with pytest.raises(moebius.Error, match="no room for the index"):
                 await asyncio.wait_for(anext(early), 10)
-            shard.reopen()
+            local.reopen()
             with pytest.raises(moebius.Error, match="no room for the index"):
                 await asyncio.wait_for(anext(late), 10)
             again = shard.subscriptions.serve(request, lambda _: False, shard.when_settled)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(again), 0.1)
         finally:
-            shard.close()
+            local.close()
 
     asyncio.run(read())
 

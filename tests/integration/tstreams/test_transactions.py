@@ -22,7 +22,7 @@ from tstreams import (
 )
 from tstreams.server import Node
 
-from .conftest import ONE_SHARD, Clock, eventually
+from .conftest import ONE_SHARD, Clock, eventually, measured
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID
@@ -438,7 +438,7 @@ def test_a_session_that_was_not_heard_of_says_what_to_do(
     producer, consumer = ts.producer(clicks), ts.consumer(clicks, "c1")
     txn = producer.open(0)
     clock.advance(16 * 60)
-    eventually(lambda: not any(it.core.state.sessions for it in node.shards.values()))
+    eventually(lambda: not measured(node).gauges["sessions"])
     with pytest.raises(InvalidState, match="anew"):
         txn.checkpoint()
     assert txn.state is INVALID

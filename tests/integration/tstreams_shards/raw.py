@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import moebius
@@ -15,11 +15,13 @@ from tstreams.protocol import (
     Change,
     Commit,
     CreateStream,
+    Describe,
     Fetch,
     Fetched,
     GetPositions,
     Group,
     Message,
+    NodeInfo,
     OpenAgent,
     OpenSession,
     Prepare,
@@ -39,16 +41,26 @@ HOUR_MS = 3_600_000
 
 
 class Raw:
-    """One client: a connection, and a session in each shard that it changes something in."""
+    """One client: a connection to each process, and a session in each shard that it changes something in."""
 
-    def __init__(self, address: str) -> None:
-        self._wire = moebius.Client(address)
+    def __init__(self, locate: str | Callable[[int], str], **options: Any) -> None:
+        """`locate` is the address of a server, which says where its shards are, or says which node leads a shard."""
+        self._options = options
+        self._locate = locate if callable(locate) else self._ask_where(locate).__getitem__
+        self._wires: dict[str, moebius.Client] = {}
         self.sessions: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         self._groups = 0
 
+    def _ask_where(self, address: str) -> list[str]:
+        with moebius.Client(address, **self._options) as first:
+            node = decode_reply(first.call("Describe", encode(Describe())))
+        assert isinstance(node, NodeInfo)
+        return [address if it.leader is None else it.leader.addresses[0] for it in node.map]
+
     def close(self) -> None:
-        self._wire.close()
+        for wire in self._wires.values():
+            wire.close()
 
     def __enter__(self) -> Raw:
         return self
@@ -63,8 +75,13 @@ class Raw:
 
     def _ask(self, shard: int, message: Message, batches: Sequence[bytes], timeout: float) -> Any:
         command = f"{shard}:{type(message).__name__}"
+        address = self._locate(shard)
+        if address not in self._wires:
+            self._wires[address] = moebius.Client(address, **self._options)
         try:
-            return self._wire.call_parts(command, (encode(message), *batches), timeout=timeout)
+            return self._wires[address].call_parts(
+                command, (encode(message), *batches), timeout=timeout, repeat=True
+            )
         except moebius.Error as error:
             raise Error.from_wire(error.code, error.message) from None
 

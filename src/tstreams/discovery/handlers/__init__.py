@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..application import Handler
 from ..front import Front
 from ..routes import ROUTES
+from .cluster import ClusterRoutes
 from .consumers import Consumers
 from .node import NodeRoutes
 from .observing import Observing
@@ -17,6 +18,7 @@ def handlers_of(front: Front) -> tuple[dict[str, Handler], Consumers]:
     consumers = Consumers(front)
     groups = (
         NodeRoutes(front),
+        ClusterRoutes(front),
         Streams(front, consumers),
         Transactions(front),
         consumers,

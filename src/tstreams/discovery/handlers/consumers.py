@@ -11,7 +11,7 @@ import msgspec
 
 from ...client.asynchronous.inspection import Inspection
 from ...errors import InvalidState, NotFound
-from ...limits import FETCH_WANTS_MAX, INSPECT_MAX
+from ...limits import INSPECT_MAX
 from ...model import time_of
 from ...protocol import ReaderInfo, StreamInfo, SurveyWant
 from .. import resources as r
@@ -25,6 +25,7 @@ from ..limits import (
     ROW_PARTITIONS_MAX,
 )
 from ..milestones import Counted
+from ..whole import WholeStream
 from .paging import page
 from .resetting import Resetting
 
@@ -41,60 +42,62 @@ class Consumers:
 
     async def consumers(self, call: Call) -> r.ConsumerPage:
         """The consumers of all streams."""
-        return await self._page(call, 0)
+        async with self._front.storage.turn() as inspect:
+            return await self._page(call, inspect, 0, inspect.shards)
 
     async def stream_consumers(self, call: Call) -> r.ConsumerPage:
         """The consumers of one stream."""
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(call.path["stream"])
-        return await self._page(call, info.id)
+            whole = await WholeStream.named(inspect, call.path["stream"])
+            return await self._page(call, inspect, whole.info.id, sorted(whole.shards))
 
-    async def _page(self, call: Call, stream: int) -> r.ConsumerPage:
-        async with self._front.storage.turn() as inspect:
+    async def _page(
+        self, call: Call, inspect: Inspection, stream: int, shards: Sequence[int]
+    ) -> r.ConsumerPage:
+        wholes: dict[str, WholeStream] = {}
 
-            async def fetch(
-                shard: int, position: bytes, limit: int
-            ) -> tuple[Sequence[ReaderInfo], bytes | None]:
-                found = await inspect.readers(shard, stream, position, limit)
-                return found.readers, found.next if found.more else None
+        async def fetch(
+            shard: int, position: bytes, limit: int
+        ) -> tuple[Sequence[ReaderInfo], bytes | None]:
+            found = await inspect.readers(shard, stream, position, limit)
+            for it in await self._infos(inspect, {it.stream_name for it in found.readers}):
+                wholes[it.name] = WholeStream(inspect, it)
+            mine = await _listed_in(shard, found.readers, wholes)
+            return mine, found.next if found.more else None
 
-            rows, following = await page(
-                inspect.shards, call.query["after"], call.query["limit"], fetch
-            )
-            infos = await self._infos(inspect, {it.stream_name for _, it in rows})
-            budget = Budget(COUNT_STRIDES_LIST)
-            items = []
-            for name, info in infos.items():
-                readers = [it for _, it in rows if it.stream_name == name]
-                items += await self.rows(inspect, info, readers, budget)
+        rows, following = await page(shards, call.query["after"], call.query["limit"], fetch)
+        budget = Budget(COUNT_STRIDES_LIST)
+        items = []
+        for name, whole in wholes.items():
+            readers = [it for _, it in rows if it.stream_name == name]
+            items += await self.rows(whole, readers, budget)
         items.sort(key=lambda it: (it.stream, it.name))
         return r.ConsumerPage(items=items, next=following)
 
-    async def _infos(self, inspect: Inspection, names: set[str]) -> dict[str, StreamInfo]:
+    async def _infos(self, inspect: Inspection, names: set[str]) -> list[StreamInfo]:
         found = await asyncio.gather(*map(inspect.stream, names), return_exceptions=True)
         for it in found:
             if isinstance(it, BaseException) and not isinstance(it, NotFound):
                 raise it
-        return {it.name: it for it in found if isinstance(it, StreamInfo)}
+        return [it for it in found if isinstance(it, StreamInfo)]
 
     async def consumer(self, call: Call) -> Answer:
         """One consumer, partition by partition."""
         name = call.path["consumer"]
         async with self._front.storage.turn() as inspect:
-            info, reader = await self.find(inspect, call.path["stream"], name)
-            self._front.lags.watch(info.name, name)
-            tag = tag_of(reader)
-            budget = Budget(COUNT_STRIDES_DETAIL)
-            detail = await self._detail(inspect, info, reader, budget)
-        return Answer(detail, tag=tag)
+            whole, reader = await self.find(inspect, call.path["stream"], name)
+            self._front.lags.watch(whole.info.name, name)
+            detail = await self._detail(whole, reader, Budget(COUNT_STRIDES_DETAIL))
+        return Answer(detail, tag=tag_of(reader))
 
     async def consumer_lag(self, call: Call) -> r.LagHistory:
         """Its lag over time; from now on it is watched."""
         name = call.path["consumer"]
         async with self._front.storage.turn() as inspect:
-            info, _ = await self.find(inspect, call.path["stream"], name)
-        self._front.lags.watch(info.name, name)
-        points = self._front.lags.history(info.name, name, call.query["minutes"])
+            whole, _ = await self.find(inspect, call.path["stream"], name)
+        stream = whole.info.name
+        self._front.lags.watch(stream, name)
+        points = self._front.lags.history(stream, name, call.query["minutes"])
         return r.LagHistory(items=points)
 
     async def reset_consumer(self, call: Call) -> r.ResetResult:
@@ -106,53 +109,30 @@ class Consumers:
         """Forget its positions."""
         name = call.path["consumer"]
         async with self._front.changing, self._front.storage.turn() as inspect:
-            info, reader = await self.find(inspect, call.path["stream"], name)
+            whole, reader = await self.find(inspect, call.path["stream"], name)
             call.check_match(tag_of(reader))
             if reader.agent:
                 raise InvalidState(
                     f"consumer {name!r} is live, and would save its position again: stop it first"
                 )
             positions = [(partition, 0) for partition, _ in reader.positions]
-            await inspect.reset_reader(info.name, name, positions)
+            await inspect.reset_reader(whole.info.name, name, positions)
         return Answer(None)
 
     # For others.
 
     async def find(
         self, inspect: Inspection, stream: str, name: str
-    ) -> tuple[StreamInfo, ReaderInfo]:
+    ) -> tuple[WholeStream, ReaderInfo]:
         """A stream and a reader of it, with all its positions. `NotFound` if either is not there."""
-        info = await inspect.stream(stream)
-        shard = inspect.shard_of(stream)
-        after = b""
-        while True:
-            found = await inspect.readers(shard, info.id, after, INSPECT_MAX)
-            for reader in found.readers:
-                if reader.name == name:
-                    return info, await self._whole(inspect, shard, reader)
-            if not found.more:
-                raise NotFound(f"stream {stream!r} has no consumer {name!r}")
-            after = found.next
-
-    async def _whole(self, inspect: Inspection, shard: int, reader: ReaderInfo) -> ReaderInfo:
-        if not reader.positions_more:
-            return reader
-        positions = await inspect.positions(shard, reader.stream, reader.name)
-        return ReaderInfo(
-            reader.stream,
-            reader.stream_name,
-            reader.name,
-            reader.agent,
-            reader.session,
-            reader.last_seen_ms,
-            positions.saved,
-            False,
-        )
+        whole = await WholeStream.named(inspect, stream)
+        for reader in await whole.readers([name]):
+            return whole, reader
+        raise NotFound(f"stream {stream!r} has no consumer {name!r}")
 
     async def rows(
         self,
-        inspect: Inspection,
-        info: StreamInfo,
+        whole: WholeStream,
         readers: Sequence[ReaderInfo],
         budget: Budget,
         counted: Mapping[int, Counted] | None = None,
@@ -161,65 +141,55 @@ class Consumers:
         if not readers:
             return []
         if counted is None:
-            counted = await self._all(inspect, info, budget, ROW_PARTITIONS_MAX)
+            counted = await self._all(whole, budget, ROW_PARTITIONS_MAX)
         found = []
         for reader in readers:
-            behind = await self._behind(inspect, info, reader, counted, budget)
-            found.append(_consumer(reader, _total(behind, info.partitions > len(behind))))
+            behind = await self._behind(whole, reader, counted, budget)
+            partial = whole.info.partitions > len(behind)
+            found.append(_consumer(reader, _total(behind, partial)))
         return found
 
     async def slowest(
-        self,
-        inspect: Inspection,
-        info: StreamInfo,
-        counted: Mapping[int, Counted],
-        budget: Budget,
+        self, whole: WholeStream, counted: Mapping[int, Counted], budget: Budget
     ) -> tuple[r.StreamLag | None, int]:
         """The slowest consumer of a stream, and how many it has (of those that one look finds)."""
-        found = await inspect.readers(inspect.shard_of(info.name), info.id, b"", INSPECT_MAX)
-        looked_at = found.readers[:ROW_READERS_MAX]
-        rows = await self.rows(inspect, info, looked_at, budget, counted)
+        names = await whole.reader_names()
+        readers = await whole.readers(names[:ROW_READERS_MAX])
+        rows = await self.rows(whole, readers, budget, counted)
         slowest = max(rows, key=lambda it: it.lag.transactions, default=None)
         if slowest is None:
-            return None, len(found.readers)
-        return r.StreamLag(consumer=slowest.name, lag=slowest.lag), len(found.readers)
+            return None, len(names)
+        return r.StreamLag(consumer=slowest.name, lag=slowest.lag), len(names)
 
     async def look(self, stream: str, names: set[str]) -> list[r.Consumer]:
         """Consumers of a stream, for those who watch their lags."""
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(stream)
-            shard = inspect.shard_of(stream)
-            readers: list[ReaderInfo] = []
-            after, more = b"", True
-            while more and len(readers) < len(names):
-                page = await inspect.readers(shard, info.id, after, INSPECT_MAX)
-                readers += [it for it in page.readers if it.name in names]
-                after, more = page.next, page.more
-            return await self.rows(inspect, info, readers, Budget(COUNT_STRIDES_LIST))
+            whole = await WholeStream.named(inspect, stream)
+            readers = await whole.readers(names)
+            return await self.rows(whole, readers, Budget(COUNT_STRIDES_LIST))
 
     async def some(self, limit: int) -> list[tuple[str, str]]:
         """Some consumers, to be watched."""
         async with self._front.storage.turn() as inspect:
-            found = []
+            found: dict[tuple[str, str], None] = {}
             for shard in inspect.shards:
                 readers = await inspect.readers(shard, 0, b"", min(limit, INSPECT_MAX))
-                found += [(it.stream_name, it.name) for it in readers.readers if it.stream_name]
-        return found[:limit]
+                names = ((it.stream_name, it.name) for it in readers.readers if it.stream_name)
+                found |= dict.fromkeys(names)
+        return list(found)[:limit]
 
     # Inside.
 
     async def _all(
-        self, inspect: Inspection, info: StreamInfo, budget: Budget, partitions_max: int
+        self, whole: WholeStream, budget: Budget, partitions_max: int
     ) -> dict[int, Counted]:
         """What is in each of the first partitions."""
-        wanted = range(min(info.partitions, partitions_max))
-        shard = inspect.shard_of(info.name)
-        return await self._front.milestones.count(inspect, shard, info.id, wanted, budget)
+        wanted = range(min(whole.info.partitions, partitions_max))
+        return await self._front.milestones.count(whole, wanted, budget)
 
     async def _behind(
         self,
-        inspect: Inspection,
-        info: StreamInfo,
+        whole: WholeStream,
         reader: ReaderInfo,
         counted: Mapping[int, Counted],
         budget: Budget,
@@ -227,19 +197,15 @@ class Consumers:
         """What the consumer has before it, in each of the partitions that were counted."""
         saved = dict(reader.positions)
         wanted = {it: saved.get(it, 0) for it in counted}
-        shard = inspect.shard_of(info.name)
-        behind = await self._front.milestones.behind(
-            inspect, shard, info.id, wanted, counted, budget
-        )
-        return await _with_oldest(inspect, shard, info.id, wanted, behind)
+        behind = await self._front.milestones.behind(whole, wanted, counted, budget)
+        return await _with_oldest(whole, wanted, behind)
 
     async def _detail(
-        self, inspect: Inspection, info: StreamInfo, reader: ReaderInfo, budget: Budget
+        self, whole: WholeStream, reader: ReaderInfo, budget: Budget
     ) -> r.ConsumerDetail:
-        everything = await self._all(inspect, info, budget, DETAIL_PARTITIONS_MAX)
-        counted = await self._behind(inspect, info, reader, everything, budget)
-        shard = inspect.shard_of(info.name)
-        heads = dict((await inspect.positions(shard, info.id, reader.name)).heads)
+        everything = await self._all(whole, budget, DETAIL_PARTITIONS_MAX)
+        counted = await self._behind(whole, reader, everything, budget)
+        heads = (await whole.standing(reader.name)).heads
         saved = dict(reader.positions)
         positions = [
             r.ConsumerPartition(
@@ -251,9 +217,23 @@ class Consumers:
             )
             for partition, it in counted.items()
         ]
-        lag = _total(counted, info.partitions > len(counted))
+        lag = _total(counted, whole.info.partitions > len(counted))
         fields = msgspec.structs.asdict(_consumer(reader, lag))
         return r.ConsumerDetail(**fields, positions=positions)
+
+
+async def _listed_in(
+    shard: int, readers: Sequence[ReaderInfo], wholes: Mapping[str, WholeStream]
+) -> list[ReaderInfo]:
+    """Of the readers that a shard has, those that stand in its list, with what other shards know of them."""
+    names: dict[str, set[str]] = {}
+    for it in readers:
+        if it.stream_name in wholes:
+            names.setdefault(it.stream_name, set()).add(it.name)
+    found = []
+    for stream, mine in names.items():
+        found += await wholes[stream].readers(mine, listed_in=shard)
+    return found
 
 
 def tag_of(reader: ReaderInfo) -> str:
@@ -288,11 +268,7 @@ def _consumer(reader: ReaderInfo, lag: r.Lag) -> r.Consumer:
 
 
 async def _with_oldest(
-    inspect: Inspection,
-    shard: int,
-    stream: int,
-    positions: Mapping[int, int],
-    counted: Mapping[int, Counted],
+    whole: WholeStream, positions: Mapping[int, int], counted: Mapping[int, Counted]
 ) -> dict[int, Counted]:
     """With the first transaction after each position, where it is not known."""
     unknown = [
@@ -301,13 +277,9 @@ async def _with_oldest(
         if it.amount.transactions and (not it.oldest_id or it.oldest_id <= positions[partition])
     ]
     found = dict(counted)
-    for at in range(0, len(unknown), FETCH_WANTS_MAX):
-        part = unknown[at : at + FETCH_WANTS_MAX]
-        wants = [SurveyWant(partition, positions[partition] + 1, 1) for partition in part]
-        surveyed = await inspect.survey(shard, stream, wants)
-        for stretch in surveyed.stretches:
-            old = found[stretch.partition]
-            found[stretch.partition] = Counted(old.amount, old.exact, stretch.last_id, old.last_id)
+    for stretch in await whole.survey(SurveyWant(it, positions[it] + 1, 1) for it in unknown):
+        old = found[stretch.partition]
+        found[stretch.partition] = Counted(old.amount, old.exact, stretch.last_id, old.last_id)
     return found
 
 

@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import Sequence
 
 from ...config import descriptions
-from ...errors import Error, NotFound
-from ...protocol import JobEntry, LedgerInfo, NodeInfo, SessionInfo
+from ...errors import Error, Unavailable
+from ...protocol import ClusterInfo, JobEntry, LedgerInfo, SessionInfo
 from .. import resources as r
 from ..calls import Answer, Call
 from ..front import Front, shown_ms
 from ..limits import READY_TIMEOUT_S
+from ..whole import WholeStream
 from .paging import decode_number, decode_text, page
+from .streams import check_partition
 
 
 class NodeRoutes:
-    """Health, nodes, lookup, settings, sessions, ledgers and jobs."""
+    """Health, lookup, settings, sessions, ledgers and jobs."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -30,9 +32,12 @@ class NodeRoutes:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 inspect = self._front.storage.inspect
-                node = await inspect.node()
-                for shard in inspect.shards:
-                    await inspect.sessions(shard, 0, 1)
+                node, cluster = await asyncio.gather(inspect.node(), inspect.cluster())
+                if cluster.name:
+                    _check_part(cluster)
+                else:
+                    for shard in inspect.shards:
+                        await inspect.sessions(shard, 0, 1)
         except (Error, TimeoutError) as error:
             late = f"did not answer within {READY_TIMEOUT_S:g} s"
             text = error.message or error.code if isinstance(error, Error) else late
@@ -41,55 +46,36 @@ class NodeRoutes:
         checks = {"storage": f"version {node.version} serves {shards}"}
         return Answer(r.Health(status="ok", checks=checks))
 
-    async def nodes(self, call: Call) -> r.NodePage:
-        """All of them: there is one."""
-        after = call.query["after"]
-        node = self._node(await self._front.storage.inspect.node())
-        return r.NodePage(items=[] if after is not None else [node], next=None)
-
-    async def node(self, call: Call) -> r.Node:
-        """One of them."""
-        node = self._node(await self._front.storage.inspect.node())
-        if node.id != call.path["node"]:
-            raise NotFound(f"there is no node {call.path['node']!r}: /v1/nodes lists all")
-        return node
-
-    def _node(self, info: NodeInfo) -> r.Node:
-        epochs = info.epochs or [0] * len(info.shards)
-        return r.Node(
-            id=info.id or "0",
-            version=info.version,
-            addresses=info.addresses or [self._front.settings.server],
-            http=self._front.settings.url,
-            started=shown_ms(info.started_ms),
-            shards=[
-                r.Shard(shard=shard, epoch=epoch, role="leader")
-                for shard, epoch in zip(info.shards, epochs, strict=True)
-            ],
-        )
-
     async def lookup(self, call: Call) -> r.Lookup:
-        """Who serves a stream: all its partitions are in one shard."""
+        """Who serves the partitions of a stream."""
         async with self._front.storage.turn() as inspect:
-            name = call.path["stream"]
-            info = await inspect.stream(name)
-            node = self._node(await inspect.node())
-        partition = call.query["partition"]
-        if partition is not None and partition >= info.partitions:
-            raise NotFound(f"stream {name!r} has {info.partitions} partitions, from 0 on")
-        shard = inspect.shard_of(name)
-        whole = r.Range(
-            first=0,
-            last=info.partitions - 1,
-            step=1,
-            shard=shard,
-            epoch=next(it.epoch for it in node.shards if it.shard == shard),
-            node=node.id,
-            addresses=node.addresses,
-            followers=[],
-        )
+            whole = await WholeStream.named(inspect, call.path["stream"])
+            places = {it.number: it for it in (await inspect.node()).map}
+        info, partition = whole.info, call.query["partition"]
+        if partition is not None:
+            check_partition(info, partition)
+        step = len(whole.shards)
+        firsts = range(step) if partition is None else [partition % step]
+        ranges = []
+        for first in firsts:
+            place = places[whole.shards[first]]
+            ranges.append(
+                r.Range(
+                    first=first,
+                    last=first + (info.partitions - 1 - first) // step * step,
+                    step=step,
+                    shard=place.number,
+                    epoch=place.epoch,
+                    # Behind a slash comes the process of the node, if each shard has one.
+                    node="" if place.leader is None else place.leader.node.partition("/")[0],
+                    addresses=[] if place.leader is None else place.leader.addresses,
+                    followers=[
+                        r.Copy(node=it.node, addresses=it.addresses) for it in place.followers
+                    ],
+                )
+            )
         return r.Lookup(
-            stream=name, number=str(info.id), partitions=info.partitions, ranges=[whole]
+            stream=info.name, number=str(info.id), partitions=info.partitions, ranges=ranges
         )
 
     async def config(self, call: Call) -> r.Configuration:
@@ -182,3 +168,13 @@ class NodeRoutes:
             for _, it in rows
         ]
         return r.JobPage(items=items, next=following)
+
+
+def _check_part(cluster: ClusterInfo) -> None:
+    """Whether a node does its part in its cluster, or `Unavailable`: others may do theirs all the same."""
+    if cluster.state != "connected":
+        raise Unavailable(f"the session with ZooKeeper is {cluster.state}")
+    mine = {it.number for it in cluster.shards if cluster.node in it.places}
+    missing = sorted(mine - {it.number for it in cluster.here})
+    if missing:
+        raise Unavailable(f"it has not opened shard {', '.join(map(str, missing))} yet")

@@ -21,6 +21,7 @@ from ..front import Front, shown_time
 from ..limits import COUNT_STRIDES_LIST, EVENT_CLIENTS_MAX, EVENTS_INTERVAL_S, ROW_PARTITIONS_MAX
 from ..problems import Refused
 from ..statistics import NO_RATES
+from ..whole import WholeStream
 
 RETRY_MS = 2000
 """How long a browser waits before it connects again."""
@@ -97,10 +98,9 @@ class _Watch:
         info = self._info
         try:
             async with self._front.storage.turn() as inspect:
-                shard = inspect.shard_of(info.name)
                 wanted = range(min(info.partitions, ROW_PARTITIONS_MAX))
                 counted = await self._front.milestones.count(
-                    inspect, shard, info.id, wanted, Budget(COUNT_STRIDES_LIST)
+                    WholeStream(inspect, info), wanted, Budget(COUNT_STRIDES_LIST)
                 )
         except NotFound:
             return frame("gone", msgspec.json.encode({"stream": info.name}))

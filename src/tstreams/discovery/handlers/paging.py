@@ -1,7 +1,8 @@
-"""Pages of what lies in many shards: all of one shard, then all of the next. A cursor says where a page ended."""
+"""Pages of what lies in many shards. A cursor says where a page ended."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Sequence
@@ -58,7 +59,7 @@ Fetch = Callable[[int, bytes, int], Awaitable[tuple[Sequence[T], bytes | None]]]
 async def page(
     shards: Sequence[int], after: str | None, limit: int, fetch: Fetch[T]
 ) -> tuple[list[tuple[int, T]], str | None]:
-    """Up to `limit` entries, each with its shard, and the cursor of the next page."""
+    """All of one shard, then all of the next: up to `limit` entries, each with its shard, and the cursor of the next page."""
     first, position = (shards[0], b"") if after is None else decode_cursor(after)
     found: list[tuple[int, T]] = []
     looks = 0
@@ -77,3 +78,46 @@ async def page(
         if later and len(found) >= limit:
             return found, encode_cursor(later[0], b"")
     return found, None
+
+
+FetchNumbered = Callable[[int, int, int], Awaitable[tuple[Sequence[T], int | None]]]
+"""Some of a shard, in the order of their numbers: after a number, at most so many; and the number that was
+looked at last, or None at the end."""
+
+
+async def page_in_order(
+    shards: Sequence[int],
+    after: str | None,
+    limit: int,
+    fetch: FetchNumbered[T],
+    number_of: Callable[[T], int],
+) -> tuple[list[tuple[int, T]], str | None]:
+    """The same in the order of their numbers, whichever shards they are in. Of equal numbers the lower shard comes first."""
+    last_shard, position = (-1, b"") if after is None else decode_cursor(after)
+    last = decode_number(position)
+
+    async def ask(shard: int) -> tuple[Sequence[T], int | None]:
+        seen = last if after is None or shard <= last_shard else last - 1
+        return await fetch(shard, max(seen, 0), limit)
+
+    answers = await asyncio.gather(*map(ask, shards))
+    # Behind the least place at which a shard stopped, that one may have something that comes earlier.
+    horizon = min(
+        ((at, shard) for shard, (_, at) in zip(shards, answers, strict=True) if at is not None),
+        default=None,
+    )
+    found = sorted(
+        (number_of(it), shard, place)
+        for shard, (entries, _) in zip(shards, answers, strict=True)
+        for place, it in enumerate(entries)
+    )
+    known = [it for it in found if horizon is None or it[:2] <= horizon]
+    shown = known[:limit]
+    rows = [(shard, answers[shards.index(shard)][0][place]) for _, shard, place in shown]
+    if len(shown) < len(known):
+        end = shown[-1][:2]
+    elif horizon is not None:
+        end = horizon
+    else:
+        return rows, None
+    return rows, encode_cursor(end[1], str(end[0]).encode())

@@ -7,15 +7,15 @@ from typing import Literal
 
 from ...client.asynchronous.inspection import Inspection
 from ...errors import BadRequest, InvalidState
-from ...limits import FETCH_WANTS_MAX
 from ...protocol import ReaderInfo, StreamInfo, SurveyWant
 from .. import resources as r
 from ..amounts import Budget
 from ..calls import Call
 from ..front import Front, id_at
 from ..limits import COUNT_STRIDES_DETAIL, DETAIL_PARTITIONS_MAX
+from ..whole import WholeStream
 
-Find = Callable[[Inspection, str, str], Awaitable[tuple[StreamInfo, ReaderInfo]]]
+Find = Callable[[Inspection, str, str], Awaitable[tuple[WholeStream, ReaderInfo]]]
 
 
 class Resetting:
@@ -30,12 +30,13 @@ class Resetting:
         from .consumers import tag_of
 
         body: r.Reset = call.body
-        info, reader = await self._find(inspect, call.path["stream"], call.path["consumer"])
+        whole, reader = await self._find(inspect, call.path["stream"], call.path["consumer"])
+        info = whole.info
         call.check_match(tag_of(reader))
         partitions = self._partitions(info, body)
-        targets = await self._targets(inspect, info, reader, partitions, body)
+        targets = await self._targets(whole, reader, partitions, body)
         live = reader.agent != 0
-        rows = await self._rows(inspect, info, reader, targets)
+        rows = await self._rows(whole, reader, targets)
         if live and not body.force and not body.dry_run:
             raise InvalidState(
                 f"consumer {reader.name!r} is live in session {reader.session}: stop it, or reset with "
@@ -67,60 +68,38 @@ class Resetting:
         return sorted(set(body.partitions))
 
     async def _targets(
-        self,
-        inspect: Inspection,
-        info: StreamInfo,
-        reader: ReaderInfo,
-        partitions: list[int],
-        body: r.Reset,
+        self, whole: WholeStream, reader: ReaderInfo, partitions: list[int], body: r.Reset
     ) -> dict[int, int]:
         """The transaction after which it goes on, in each partition."""
-        shard = inspect.shard_of(info.name)
-        now = await inspect.positions(shard, info.id, reader.name)
-        heads = dict(now.heads)
-        newest = {it: heads.get(it, now.next_id) - 1 for it in partitions}
+        now = await whole.standing(reader.name)
+        newest = {it: now.newest(it) for it in partitions}
         if body.to == "newest":
             return newest
         if body.to == "oldest":
-            oldest = await self._oldest(inspect, shard, info.id, partitions)
+            ends = await whole.survey(SurveyWant(it, 0, 1) for it in partitions)
+            oldest = {it.partition: it.last_id for it in ends if it.last_id}
             return {it: oldest[it] - 1 if it in oldest else newest[it] for it in partitions}
         assert isinstance(body.to, r.Point)
         first = id_at(body.to, "to")
         # To an id: that transaction was read. To a time: what was opened then is still to be read.
         is_id = isinstance(body.to.id, str)
         target = first if is_id else max(first - 1, 0)
-        if target >= now.next_id:
-            if is_id:
-                raise BadRequest(f"to: no transaction has the id {target} yet")
-            return newest
-        return dict.fromkeys(partitions, max(target, 1))
-
-    async def _oldest(
-        self, inspect: Inspection, shard: int, stream: int, partitions: list[int]
-    ) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for at in range(0, len(partitions), FETCH_WANTS_MAX):
-            wants = [SurveyWant(it, 0, 1) for it in partitions[at : at + FETCH_WANTS_MAX]]
-            surveyed = await inspect.survey(shard, stream, wants)
-            found |= {it.partition: it.last_id for it in surveyed.stretches if it.last_id}
-        return found
+        if is_id and target >= max(now.next_ids):
+            raise BadRequest(f"to: no transaction has the id {target} yet")
+        # Where none was given out that is so late, there is nothing between it and what comes next.
+        return {it: max(target, 1) if target < now.next_id(it) else newest[it] for it in partitions}
 
     async def _rows(
-        self,
-        inspect: Inspection,
-        info: StreamInfo,
-        reader: ReaderInfo,
-        targets: dict[int, int],
+        self, whole: WholeStream, reader: ReaderInfo, targets: dict[int, int]
     ) -> list[r.ResetPartition]:
         """What changes, in the first partitions; the others change alike."""
-        shard = inspect.shard_of(info.name)
         saved = dict(reader.positions)
         budget = Budget(COUNT_STRIDES_DETAIL)
         rows = []
         for partition, target in list(targets.items())[:DETAIL_PARTITIONS_MAX]:
             before = saved.get(partition, 0)
             amount, exact = await self._front.milestones.between(
-                inspect, shard, info.id, partition, (before, target), budget
+                whole, partition, (before, target), budget
             )
             rows.append(
                 r.ResetPartition(

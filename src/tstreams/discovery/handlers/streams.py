@@ -11,7 +11,6 @@ import msgspec
 
 from ...client.asynchronous.inspection import Inspection
 from ...errors import NotFound
-from ...limits import INSPECT_MAX
 from ...protocol import StreamInfo, StretchInfo, SurveyWant
 from .. import resources as r
 from ..amounts import Amount, Budget
@@ -25,6 +24,7 @@ from ..limits import (
 )
 from ..milestones import Counted
 from ..problems import Refused
+from ..whole import WholeStream
 from .consumers import Consumers
 from .paging import decode_cursor, decode_number, decode_text, encode_cursor
 
@@ -50,7 +50,9 @@ class Streams:
                 infos, following, total = await self._list(call)
             if call.query["details"]:
                 budget = Budget(COUNT_STRIDES_LIST)
-                rows = await asyncio.gather(*(self._row(inspect, it, budget) for it in infos))
+                rows = await asyncio.gather(
+                    *(self._row(WholeStream(inspect, it), budget) for it in infos)
+                )
                 items = [row for row in rows if row is not None]
             else:
                 items = [self._plain(info) for info in infos]
@@ -109,8 +111,7 @@ class Streams:
     async def stream(self, call: Call) -> Answer:
         """One stream."""
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(call.path["stream"])
-            return await self._detail(inspect, info)
+            return await self._detail(await WholeStream.named(inspect, call.path["stream"]))
 
     async def create_stream(self, call: Call) -> Answer:
         """Make one."""
@@ -118,7 +119,7 @@ class Streams:
         client = self._front.storage.client
         await client.create_stream(body.name, body.partitions, body.ttl_seconds, body.description)
         async with self._front.storage.turn() as inspect:
-            answer = await self._detail(inspect, await inspect.stream(body.name))
+            answer = await self._detail(await WholeStream.named(inspect, body.name))
         location = {"Location": f"/v1/streams/{quote(body.name, safe='')}"}
         return Answer(answer.resource, location, tag=answer.tag)
 
@@ -133,7 +134,7 @@ class Streams:
                 await self._front.storage.client.alter_stream(
                     name, ttl=body.ttl_seconds, description=body.description
                 )
-            return await self._detail(inspect, await inspect.stream(name))
+            return await self._detail(await WholeStream.named(inspect, name))
 
     async def delete_stream(self, call: Call) -> Answer:
         """Delete one."""
@@ -158,10 +159,10 @@ class Streams:
         limit, after = call.query["limit"], call.query["after"]
         first = 0 if after is None else decode_number(decode_cursor(after)[1])
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(call.path["stream"])
-            wanted = range(first, min(first + limit, info.partitions))
-            items = await self._partition_rows(inspect, info, wanted) if wanted else []
-        more = wanted.stop < info.partitions and bool(wanted)
+            whole = await WholeStream.named(inspect, call.path["stream"])
+            wanted = range(first, min(first + limit, whole.info.partitions))
+            items = await self._partition_rows(whole, wanted) if wanted else []
+        more = wanted.stop < whole.info.partitions and bool(wanted)
         cursor = encode_cursor(0, str(wanted.stop).encode()) if more else None
         return r.PartitionPage(items=items, next=cursor)
 
@@ -169,9 +170,9 @@ class Streams:
         """One partition."""
         number = call.path["partition"]
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(call.path["stream"])
-            check_partition(info, number)
-            (row,) = await self._partition_rows(inspect, info, [number])
+            whole = await WholeStream.named(inspect, call.path["stream"])
+            check_partition(whole.info, number)
+            (row,) = await self._partition_rows(whole, [number])
         return row
 
     # Inside.
@@ -192,63 +193,65 @@ class Streams:
             slowest=None,
         )
 
-    async def _row(self, inspect: Inspection, info: StreamInfo, budget: Budget) -> r.Stream | None:
+    async def _row(self, whole: WholeStream, budget: Budget) -> r.Stream | None:
         """A stream with its size and lag; None if it was deleted meanwhile."""
         try:
-            row, _ = await self._counted(inspect, info, budget, ROW_PARTITIONS_MAX)
+            row, _ = await self._counted(whole, budget, ROW_PARTITIONS_MAX)
         except NotFound:
             return None
         return row
 
-    async def _detail(self, inspect: Inspection, info: StreamInfo) -> Answer:
-        shard = inspect.shard_of(info.name)
+    async def _detail(self, whole: WholeStream) -> Answer:
         budget = Budget(COUNT_STRIDES_DETAIL)
-        row, consumers = await self._counted(inspect, info, budget, DETAIL_PARTITIONS_MAX)
-        opened = await inspect.open_transactions(shard, info.id, 0, INSPECT_MAX)
+        row, consumers = await self._counted(whole, budget, DETAIL_PARTITIONS_MAX)
         detail = r.StreamDetail(
             **msgspec.structs.asdict(row),
-            columns=columns_of(info),
-            open_transactions=len(opened.transactions),
+            columns=columns_of(whole.info),
+            open_transactions=await whole.count_open(),
             consumers=consumers,
         )
-        return Answer(detail, tag=tag_of(info))
+        return Answer(detail, tag=tag_of(whole.info))
 
     async def _counted(
-        self, inspect: Inspection, info: StreamInfo, budget: Budget, partitions_max: int
+        self, whole: WholeStream, budget: Budget, partitions_max: int
     ) -> tuple[r.Stream, int]:
         """A stream with its size and lag, and how many consumers it has."""
-        shard = inspect.shard_of(info.name)
+        info = whole.info
         wanted = range(min(info.partitions, partitions_max))
-        counted = await self._front.milestones.count(inspect, shard, info.id, wanted, budget)
+        counted = await self._front.milestones.count(whole, wanted, budget)
         amount = Amount()
         for it in counted.values():
             amount = amount.plus(it.amount)
         exact = all(it.exact for it in counted.values())
         last_id = max((it.last_id for it in counted.values()), default=0)
         if not exact:
-            ends = await inspect.survey(shard, info.id, [SurveyWant(it, 0) for it in wanted])
-            last_id = max((it.last_id for it in ends.stretches), default=0)
-        whole = exact and len(wanted) == info.partitions
-        slowest, consumers = await self._consumers.slowest(inspect, info, counted, budget)
+            ends = await whole.survey(SurveyWant(it, 0) for it in wanted)
+            last_id = max((it.last_id for it in ends), default=0)
+        is_all = exact and len(wanted) == info.partitions
+        slowest, consumers = await self._consumers.slowest(whole, counted, budget)
         row = msgspec.structs.replace(
             self._plain(info),
             last_transaction=shown_time(last_id),
-            size=amount.size(whole),
+            size=amount.size(is_all),
             slowest=slowest,
         )
         return row, consumers
 
     async def _partition_rows(
-        self, inspect: Inspection, info: StreamInfo, wanted: Sequence[int]
+        self, whole: WholeStream, wanted: Sequence[int]
     ) -> list[r.PartitionInfo]:
-        shard = inspect.shard_of(info.name)
         budget = Budget(COUNT_STRIDES_DETAIL)
-        counted = await self._front.milestones.count(inspect, shard, info.id, wanted, budget)
-        ends = await inspect.survey(shard, info.id, [SurveyWant(it, 0) for it in wanted])
-        heads = dict((await inspect.positions(shard, info.id, "")).heads)
+        counted = await self._front.milestones.count(whole, wanted, budget)
+        ends = await whole.survey(SurveyWant(it, 0) for it in wanted)
+        heads = (await whole.standing()).heads
         return [
-            _partition(shard, counted[it.partition], it, heads.get(it.partition, 0))
-            for it in ends.stretches
+            _partition(
+                whole.shard_of(it.partition),
+                counted[it.partition],
+                it,
+                heads.get(it.partition, 0),
+            )
+            for it in ends
         ]
 
 

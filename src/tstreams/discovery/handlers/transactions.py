@@ -23,7 +23,8 @@ from ..front import Front, id_of_time, read_id, shown_ms, shown_time
 from ..limits import HELD_BACK_NAMES_MAX
 from ..problems import Refused
 from ..viewing import show_items, show_rows
-from .paging import decode_cursor, decode_number, encode_cursor, page
+from ..whole import WholeStream
+from .paging import decode_cursor, decode_number, encode_cursor, page_in_order
 from .streams import check_partition
 
 ROWS_BYTES_MAX = 64 * MIB
@@ -48,18 +49,17 @@ class Transactions:
             at = decode_number(decode_cursor(query["after"])[1])
             low, high = (low, min(high, at - 1)) if descending else (max(low, at + 1), high)
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(call.path["stream"])
+            whole = await WholeStream.named(inspect, call.path["stream"])
             partition = call.path["partition"]
-            check_partition(info, partition)
-            shard = inspect.shard_of(info.name, partition)
+            check_partition(whole.info, partition)
             items: list[r.Transaction] = []
             more = low <= high
             while more and len(items) < query["limit"]:
-                found = await inspect.browse(
-                    shard, info.id, partition, low, high, query["limit"] - len(items), descending
+                found = await whole.browse(
+                    partition, low, high, query["limit"] - len(items), descending
                 )
                 items += [
-                    _visible(info.name, partition, it.id, it.items, it.batches, it.bytes)
+                    _visible(whole.info.name, partition, it.id, it.items, it.batches, it.bytes)
                     for it in found.transactions
                 ]
                 more = found.more and bool(found.transactions)
@@ -73,17 +73,17 @@ class Transactions:
     async def transaction(self, call: Call) -> r.Transaction:
         """One transaction, visible or open."""
         async with self._front.storage.turn() as inspect:
-            info, partition, number = await self._named(inspect, call)
-            shard = inspect.shard_of(info.name, partition)
-            status = await inspect.transaction(shard, info.id, partition, number)
+            whole, partition, number = await self._named(inspect, call)
+            status = await whole.transaction(partition, number)
+        stream = whole.info.name
         if status.state == "unknown":
             raise NotFound(
-                f"partition {partition} of stream {info.name!r} has no transaction {number}: "
+                f"partition {partition} of stream {stream!r} has no transaction {number}: "
                 "it never was, or is long gone"
             )
         return r.Transaction(
             id=str(number),
-            stream=info.name,
+            stream=stream,
             partition=partition,
             time=time_of(number),
             state=status.state,  # type: ignore[arg-type]
@@ -96,7 +96,8 @@ class Transactions:
         """Its items, a page of them."""
         first, limit, view = (call.query[it] for it in ("first", "limit", "view"))
         async with self._front.storage.turn() as inspect:
-            info, partition, number = await self._named(inspect, call)
+            whole, partition, number = await self._named(inspect, call)
+            info = whole.info
             client = self._front.storage.client
             found = None
             async for txn in client.scan(
@@ -104,9 +105,9 @@ class Transactions:
             ):
                 found = txn
             if found is None or found.id != number:
-                raise await self._invisible(inspect, info, partition, number)
+                raise await self._invisible(whole, partition, number)
             if info.schema is not None and view in ("auto", "arrow"):
-                shown = await self._rows(inspect, info, found, first, limit)
+                shown = await self._rows(whole, found, first, limit)
             else:
                 shown = show_items(await _slice(found, first, limit), first, view)
         following = first + len(shown)
@@ -117,10 +118,9 @@ class Transactions:
         )
 
     async def _invisible(
-        self, inspect: Inspection, info: StreamInfo, partition: int, number: int
+        self, whole: WholeStream, partition: int, number: int
     ) -> NotFound | InvalidState:
-        shard = inspect.shard_of(info.name, partition)
-        status = await inspect.transaction(shard, info.id, partition, number)
+        status = await whole.transaction(partition, number)
         if status.state == "opened":
             return InvalidState(f"transaction {number} is open: nobody can read it yet")
         if status.state == "checkpointed" and not status.visible:
@@ -130,10 +130,9 @@ class Transactions:
         return NotFound(f"there is no transaction {number} that can be read: it is {status.state}")
 
     async def _rows(
-        self, inspect: Inspection, info: StreamInfo, txn: ReadTransaction, first: int, limit: int
+        self, whole: WholeStream, txn: ReadTransaction, first: int, limit: int
     ) -> list[r.Item]:
-        shard = inspect.shard_of(info.name, txn.partition)
-        status = await inspect.transaction(shard, info.id, txn.partition, txn.id)
+        status = await whole.transaction(txn.partition, txn.id)
         if status.bytes > ROWS_BYTES_MAX:
             raise TooLarge(f"{status.bytes} bytes of rows are too many to be shown")
         try:
@@ -150,7 +149,8 @@ class Transactions:
         if body.partition is not None and body.key is not None:
             raise BadRequest("give one of partition and key")
         async with self._front.storage.turn() as inspect:
-            info = await inspect.stream(call.path["stream"])
+            whole = await WholeStream.named(inspect, call.path["stream"])
+            info = whole.info
             if body.partition is not None and body.partition >= info.partitions:
                 raise BadRequest(
                     f"stream {info.name!r} has {info.partitions} partitions, from 0 on"
@@ -161,7 +161,7 @@ class Transactions:
             async with self._front.storage.client.producer(info.name) as producer:
                 number = await producer.instant(items, partition=partition, key=key)
             assert number is not None
-            written = await self._written(inspect, info, partition, number)
+            written = await self._written(whole, partition, number)
         path = (
             f"/v1/streams/{quote(info.name, safe='')}/partitions/{written.partition}"
             f"/transactions/{number}"
@@ -169,14 +169,15 @@ class Transactions:
         return Answer(written, {"Location": path})
 
     async def _written(
-        self, inspect: Inspection, info: StreamInfo, partition: int | None, number: int
+        self, whole: WholeStream, partition: int | None, number: int
     ) -> r.Transaction:
         """What was written: by its key it may have gone anywhere."""
-        for at in range(info.partitions) if partition is None else [partition]:
-            shard = inspect.shard_of(info.name, at)
-            status = await inspect.transaction(shard, info.id, at, number)
+        for at in range(whole.info.partitions) if partition is None else [partition]:
+            status = await whole.transaction(at, number)
             if status.state != "unknown":
-                return _visible(info.name, at, number, status.items, status.batches, status.bytes)
+                return _visible(
+                    whole.info.name, at, number, status.items, status.batches, status.bytes
+                )
         raise NotFound(f"transaction {number} was written, and is gone already")
 
     # Open ones.
@@ -185,27 +186,29 @@ class Transactions:
         """Open transactions of all streams, or of one."""
         name = call.query["stream"]
         async with self._front.storage.turn() as inspect:
-            stream = 0 if name is None else (await inspect.stream(name)).id
+            stream, shards = 0, inspect.shards
+            if name is not None:
+                whole = await WholeStream.named(inspect, name)
+                stream, shards = whole.info.id, sorted(whole.shards)
 
             async def fetch(
-                shard: int, position: bytes, limit: int
-            ) -> tuple[Sequence[OpenInfo], bytes | None]:
-                found = await inspect.open_transactions(
-                    shard, stream, decode_number(position), limit
-                )
-                return found.transactions, str(found.next).encode() if found.more else None
+                shard: int, after: int, limit: int
+            ) -> tuple[Sequence[OpenInfo], int | None]:
+                found = await inspect.open_transactions(shard, stream, after, limit)
+                return found.transactions, found.next if found.more else None
 
-            rows, following = await page(
-                inspect.shards, call.query["after"], call.query["limit"], fetch
+            query = call.query
+            rows, following = await page_in_order(
+                shards, query["after"], query["limit"], fetch, lambda it: it.id
             )
-            held_back = await self._held_back(inspect, [(shard, it) for shard, it in rows])
-        items = [_open(it, held_back.get(it.id, [])) for _, it in rows]
+            held_back = await self._held_back(inspect, rows)
+        items = [_open(it, held_back.get((shard, it.id), [])) for shard, it in rows]
         return r.OpenPage(items=items, next=following)
 
     async def _held_back(
         self, inspect: Inspection, rows: list[tuple[int, OpenInfo]]
-    ) -> dict[int, list[str]]:
-        """Which readers have read all that is before each of these transactions."""
+    ) -> dict[tuple[int, int], list[str]]:
+        """Which readers have read all that is before each of these transactions, by shard and id."""
         found = {}
         for shard, it in [row for row in rows if row[1].first][:HELD_BACK_STREAMS_MAX]:
             last = await inspect.browse(shard, it.stream, it.partition, 0, it.id, 1, True)
@@ -216,28 +219,50 @@ class Transactions:
                 for reader in readers.readers
                 if dict(reader.positions).get(it.partition, 0) >= visible
             ]
-            found[it.id] = names[:HELD_BACK_NAMES_MAX]
+            found[shard, it.id] = names[:HELD_BACK_NAMES_MAX]
         return found
 
     async def cancel_transaction(self, call: Call) -> r.Cancelled:
         """Cancel one, whoever owns it."""
         number = read_id(call.path["transaction"], "transaction")
         async with self._front.storage.turn() as inspect:
-            for shard in inspect.shards:
-                found = await inspect.open_transactions(shard, 0, max(number - 1, 0), 1)
-                if any(it.id == number for it in found.transactions):
-                    await inspect.end_transactions(shard, [number])
-                    return r.Cancelled(id=str(number), state="cancelled")
+            where = await self._where_open(inspect, number, call.query)
+            if len(where) > 1:
+                named = ", ".join(f"{it.stream_name!r} {it.partition}" for it in where.values())
+                raise InvalidState(
+                    f"more than one partition has an open transaction {number} ({named}): say which stream "
+                    "and partition is meant"
+                )
+            for shard in where:
+                await inspect.end_transactions(shard, [number])
+                return r.Cancelled(id=str(number), state="cancelled")
         raise NotFound(f"transaction {number} is not open: it has ended, or never was")
 
-    async def _named(self, inspect: Inspection, call: Call) -> tuple[StreamInfo, int, int]:
-        info = await inspect.stream(call.path["stream"])
+    async def _where_open(
+        self, inspect: Inspection, number: int, query: dict[str, Any]
+    ) -> dict[int, OpenInfo]:
+        """The shards in which such a transaction is open: each gives out its own ids."""
+        stream, partition = query["stream"], query["partition"]
+        shards = inspect.shards
+        if stream is not None:
+            shards = (await WholeStream.named(inspect, stream)).shards
+        found = {}
+        for shard in shards:
+            open_ones = await inspect.open_transactions(shard, 0, max(number - 1, 0), 1)
+            for it in open_ones.transactions:
+                meant = stream in (None, it.stream_name) and partition in (None, it.partition)
+                if it.id == number and meant:
+                    found[shard] = it
+        return found
+
+    async def _named(self, inspect: Inspection, call: Call) -> tuple[WholeStream, int, int]:
+        whole = await WholeStream.named(inspect, call.path["stream"])
         partition = call.path["partition"]
-        check_partition(info, partition)
+        check_partition(whole.info, partition)
         number = int(call.path["transaction"])
         if not 0 < number <= ID_MAX or shown_time(number) is None:
             raise NotFound(f"no transaction can have the id {number}")
-        return info, partition, number
+        return whole, partition, number
 
 
 def _point(text: str | None, what: str, *, last: bool) -> int:

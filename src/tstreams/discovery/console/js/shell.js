@@ -32,7 +32,7 @@ export function createShell() {
     opened.setAttribute("title", "Some have been open for more than 10 s");
   });
   const version = h("div", { class: "side-foot" });
-  void get("v1/nodes", { limit: 1 }).then((page) => page.items[0] && put(version, `tstreams ${page.items[0].version}`), () => {});
+  void get("v1/nodes", { limit: 20 }).then((page) => { const known = page.items.find((/** @type {any} */ it) => it.version); if (known) put(version, `tstreams ${known.version}`); }, () => {});
   const search = createSearch();
   const main = h("main", { class: "main", id: "main", tabindex: "-1" });
   const element = h(

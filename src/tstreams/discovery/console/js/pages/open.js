@@ -65,7 +65,7 @@ function cancelDialog(row, refresh) {
     confirm: "Cancel transaction",
     danger: true,
     async submit() {
-      await post(path("v1", "transactions", "open", row.id, "cancel"), undefined);
+      await post(`${path("v1", "transactions", "open", row.id, "cancel")}?${new URLSearchParams({ stream: row.stream, partition: row.partition })}`, undefined);
       refresh();
       return `Transaction ${row.id} was cancelled.`;
     },
