@@ -20,3 +20,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="run the behaviour suites of tstreams over a server of so many shards, and over no other",
     )
+    parser.addoption(
+        "--bookkeeper",
+        choices=["core", "all"],
+        default="core",
+        help="which of the tests that need Apache BookKeeper to run, where it is installed",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the tests over BookKeeper, all or the core; in one process, so that its servers are started once."""
+    of_bookkeeper = [it for it in items if _needs_bookkeeper(it)]
+    for item in of_bookkeeper:
+        item.add_marker(pytest.mark.xdist_group("log"))
+    if config.getoption("--bookkeeper") == "all":
+        return
+    left_out = {it for it in of_bookkeeper if it.get_closest_marker("core") is None}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [it for it in items if it not in left_out]
+
+
+def _needs_bookkeeper(item: pytest.Item) -> bool:
+    parameters = getattr(item, "callspec", None)
+    values = () if parameters is None else parameters.params.values()
+    return item.get_closest_marker("bookkeeper") is not None or "bookkeeper" in values

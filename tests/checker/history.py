@@ -115,9 +115,11 @@ class Commit(Operation, tag="commit"):
 
 
 class Cancel(Operation, tag="cancel"):
-    """Open transactions were dropped."""
+    """Open transactions were dropped. `by_name`: these, and one that had expired would have been refused; else whatever
+    was open, as a group or a producer cancels all that it has."""
 
     transactions: list[Key] = []
+    by_name: bool = True
 
 
 class Read(Operation, tag="read"):

@@ -294,8 +294,7 @@ class Knowledge:
             ends.append(self.ended_at(opened.agent, opened.epoch))
             starts = [node.start for node in it.commits]
             starts += [it.cancel.start] if it.cancel is not None else []
-            # Of many that are cancelled together, those that have expired are no error.
-            if told or (it.cancel is not None and len(it.cancel.transactions) == 1):
+            if told or (it.cancel is not None and it.cancel.by_name):
                 it.open_until = min(starts)
         else:
             ends.append(-inf)

@@ -427,7 +427,7 @@ class RecordedGroup:
         self._recorder.during(operation, self._group.checkpoint)
 
     def cancel(self) -> None:
-        operation = Cancel(0, 0, transactions=self._taken())
+        operation = Cancel(0, 0, transactions=self._taken(), by_name=False)
         self._recorder.during(operation, self._group.cancel)
         for reader in self._readers:
             reader.stands(False, operation.start)

@@ -171,12 +171,12 @@ def test_half_of_a_group_may_wait_behind_one_that_was_purged_while_it_was_open(
     assert ("skew-cycle" in found.kinds) != is_open
 
 
-def test_of_many_that_are_cancelled_some_may_have_expired() -> None:
+def test_what_a_group_cancels_may_have_expired() -> None:
     read = Read(40, 41, OK, *READER, "a#1", 0, SECOND, 1, 7)
-    others = [("a#1", 0, FIRST), ("a#1", 1, FIRST)]
-    assert not check(looked_behind_an_open_one(read, Cancel(50, 51, OK, *WHO, others)))
-    alone = check(looked_behind_an_open_one(read, Cancel(50, 51, OK, *WHO, others[:1])))
-    assert alone.kinds == {"read-past-open"}
+    cancel = Cancel(50, 51, OK, *WHO, [("a#1", 0, FIRST)], by_name=False)
+    assert not check(looked_behind_an_open_one(read, cancel))
+    named = Cancel(50, 51, OK, *WHO, [("a#1", 0, FIRST)])
+    assert check(looked_behind_an_open_one(read, named)).kinds == {"read-past-open"}
 
 
 def test_somebody_may_stand_where_nobody_looks() -> None:

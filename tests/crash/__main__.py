@@ -62,6 +62,7 @@ def run(kills: int, seed: int, folder: Path, shards: int = 1) -> dict[str, Any]:
         verdict.findings += verify(server.data).problems
         return {
             "kills": server.kills,
+            "shard_kills": server.shard_kills,
             **asdict(verdict),
             "seconds": round(time.monotonic() - began, 1),
             "seed": seed,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 READY_S_MAX = 60.0
@@ -31,6 +31,8 @@ class KilledServer:
         self.data = data
         self.url = f"tcp://127.0.0.1:{free_port()}"
         self.kills = 0
+        self.shard_kills = 0
+        """How many of them killed the process of one shard only."""
         self.command = [sys.executable, "-m", "tstreams", "serve"]
         self.flags = flags
         self._ready = (papers or data.parent) / "ready"
@@ -76,14 +78,32 @@ class KilledServer:
         self._process.wait()
         self.kills += 1
 
+    def shard_pids(self) -> list[int]:
+        """The processes of its shards, if they have any of their own."""
+        return [int(it.name) for it in Path("/proc").glob("[0-9]*") if _parent_of(it) == self.pid]
+
+    def kill_shard(self, rng: random.Random) -> bool:
+        """SIGKILL for the process of one shard, which the server starts again; False if there is none."""
+        pids = self.shard_pids()
+        if not pids:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(rng.choice(pids), signal.SIGKILL)
+        self.kills += 1
+        self.shard_kills += 1
+        return True
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """It hears nothing for a while; then it finds all that was sent meanwhile, also by who gave up."""
-        os.kill(self.pid, signal.SIGSTOP)
+        pids = [self.pid, *self.shard_pids()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
@@ -104,10 +124,20 @@ class KilledServer:
         return Path(self._log.name).read_text(errors="replace")[-2000:]
 
 
+def _parent_of(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return 0
+
+
 def kill_many(server: KilledServer, kills: int, rng: random.Random) -> None:
-    """Kill and start again, at any moment: in full work, right after the start, and while it recovers."""
+    """Kill and start again, at any moment: in full work, right after the start, and while it recovers. Where shards have
+    processes, every second time it is one of those."""
     while server.kills < kills:
         time.sleep(rng.uniform(0.1, 1.2))
+        if rng.random() < 0.5 and server.kill_shard(rng):
+            continue
         server.kill()
         while server.kills < kills and rng.random() < 0.3:  # it hardly got up
             server.start(wait=False)

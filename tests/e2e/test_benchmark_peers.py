@@ -13,6 +13,9 @@ import pytest
 
 from benchmarks import durable_plan, latency_plan
 from benchmarks.durable_clients import WRITERS, make_items
+from benchmarks.durable_kafka import KafkaWriter
+from benchmarks.kafka import find_kafka
+from benchmarks.kafka_brokers import kafka_brokers
 from benchmarks.latency_clients import TALKERS
 from benchmarks.rabbitmq import RabbitMQ, find_rabbitmq, rabbitmq_server
 from benchmarks.rabbitmq_streams import Refused, StreamConnection
@@ -55,6 +58,23 @@ def test_every_transaction_is_acknowledged(tmp_path: Path, name: str) -> None:
         for number, writer in enumerate(writers):
             writer.drop("stream", number)
             writer.close()
+
+
+def test_three_brokers_keep_three_copies(tmp_path: Path) -> None:
+    kafka = find_kafka()
+    if isinstance(kafka, str):
+        pytest.skip(kafka)
+    with kafka_brokers(kafka, tmp_path) as brokers:
+        writer = KafkaWriter(*brokers.ports, replicas=3)
+        writer.create("stream", 1)
+        writer.open("stream", 0)
+        assert writer.write(make_items(ITEMS, 100), WINDOW, 100.0, TRANSACTIONS) == TRANSACTIONS
+        (partition,) = writer.replicas_of("stream")
+        assert (sorted(partition.replicas), sorted(partition.isrs)) == ([1, 2, 3], [1, 2, 3])
+        writer.close()
+        brokers.check()
+        pids = brokers.pids
+    assert not any(map(psutil.pid_exists, pids))
 
 
 @pytest.mark.parametrize("name", ["postgres", "kafka", "rabbitmq-streams"])

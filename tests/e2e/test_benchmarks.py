@@ -79,6 +79,48 @@ def test_durable(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.xdist_group("zookeeper")
+def test_cluster(tmp_path: Path) -> None:
+    slow = ("kafka", "kafka-idempotent")
+    words = [word for name in slow for word in ("--without", name)]
+    result = run_benchmark("cluster", *words, "--dir", str(tmp_path))
+    assert set(result["missing"]) == set(slow)
+    assert (result["targets"]["items_vs_jetstream"], result["targets"]["items_vs_kafka"]) == (8, 3)
+    assert result["targets"]["two_shards_vs_one"] == 1.5
+    for name, ratio in result["ratios"].items():
+        assert ratio is None if "kafka" in name else ratio > 0, f"{name} is {ratio}"
+    found = {(it["mode"], it["subject"], it["items"]): it for it in result["results"]}
+    assert found.keys() == {
+        *(("write", who, items) for who in ("tstreams", "jetstream") for items in (1, 100, 1000)),
+        *(("scale", f"tstreams, {shards}", 100) for shards in ("1 shard", "2 shards")),
+        *(("read", f"tstreams, {who}", 100) for who in ("leaders", "followers")),
+    }
+    for key, it in found.items():
+        for cost in ("servers", "clients"):
+            assert it[f"{cost}_us_per_transaction"]["median"] > 0, f"{key}: {cost}"
+    assert found["write", "tstreams", 100]["engine_us_per_transaction"]["median"] > 0
+    assert result["durability"].keys() == {it["subject"] for it in result["results"]}
+    assert (result["copies"], result["fsync"]) == (3, "on")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.xdist_group("zookeeper")
+def test_failover(tmp_path: Path) -> None:
+    result = run_benchmark("failover", "--dir", str(tmp_path))
+    assert {kind: len(gaps["write_ms"]["rounds"]) for kind, gaps in result["gaps"].items()} == {
+        "kill": 1,
+        "stop": 1,
+        "move": 1,
+        "roll": 3,
+    }
+    assert result["gaps"]["kill"]["write_ms"]["p99"] > 0
+    assert result["errors"] == {kind: [] for kind in ("kill", "stop", "move", "roll")}
+    assert result["targets"]["kill_p99_ms"] == 2000  # the session timeout is 1 s here
+    assert result["targets"]["stop_p99_ms"] == result["targets"]["move_p99_ms"] == 200
+    assert result["written"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_door(tmp_path: Path) -> None:
     result = run_benchmark("door", "--without-browser", "--dir", str(tmp_path))
     names = {

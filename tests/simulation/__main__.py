@@ -200,8 +200,9 @@ def _find_mistakes(given: argparse.Namespace, names: list[str]) -> int:
     seeds = given.seeds or 100
     table: dict[str, dict[str, Any] | None] = {}
     for name in names:
+        shards = max(given.shards, mistakes.known()[name].shards)
         with mistakes.planted(name):
-            outcome = _first_wrong(given.seed or 1, seeds, given.steps)
+            outcome = _first_wrong(given.seed or 1, seeds, given.steps, shards)
             if outcome is not None and given.shrink:
                 outcome = Shrinking(outcome).shrink()
                 print(tell(outcome))
@@ -213,9 +214,9 @@ def _find_mistakes(given: argparse.Namespace, names: list[str]) -> int:
     return 0 if all(table.values()) else 1
 
 
-def _first_wrong(first: int, seeds: int, steps: int) -> Outcome | None:
+def _first_wrong(first: int, seeds: int, steps: int, shards: int) -> Outcome | None:
     for seed in range(first, first + seeds):
-        outcome = _run(make_plan(seed, steps))
+        outcome = _run(make_plan(seed, steps, shards))
         if outcome.findings:
             return outcome
     return None

@@ -58,6 +58,10 @@ class SimulatedRequest:
     def unanswered(self) -> bool:
         return self.reply is None
 
+    def remaining_s(self) -> float | None:
+        """Its caller does not say how long it waits."""
+        return None
+
     def answer(self, result: Any = None) -> None:
         assert self.reply is None, "a request is answered once"
         if isinstance(result, tuple):

@@ -25,7 +25,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tstreams.core.state.STREAMS_CACHED_MAX", 1)
     monkeypatch.setattr("tstreams.index.applier.STREAMS_CACHED_MAX", 1)
     monkeypatch.setattr("tstreams.ledger.local.LARGE_GROUP_BYTES", 700)
-    monkeypatch.setattr("tstreams.server.shard._REPLAY_RECORDS", 3)
+    monkeypatch.setattr("tstreams.server.contents.REPLAY_RECORDS", 3)
     monkeypatch.setattr("tstreams.server.compactor.STEP_BYTES", 1000)
 
 

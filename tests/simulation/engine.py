@@ -20,6 +20,7 @@ from tstreams.ledger.engine import (
     EngineFull,
     EngineUnavailable,
     Entry,
+    LedgerEnded,
     Place,
 )
 
@@ -36,6 +37,8 @@ class Faults:
     """It is refused or taken by the leader, who dies: whether it happens shows later, and until then the end has moved."""
     stale: float = 0.0
     """Who answers does not have the last entries."""
+    ended: float = 0.0
+    """The engine takes nothing more into the ledger that is written to."""
 
 
 @dataclass
@@ -49,10 +52,13 @@ class Sequence:
     watchers: set[asyncio.Event] = field(default_factory=set)
     late: list[tuple[Draft, Place]] = field(default_factory=list)
     undecided: tuple[Draft, Place] | None = None
+    ended: set[int] = field(default_factory=set)
 
     def append(self, draft: Draft, expected: Place) -> Place:
         if self.undecided is not None or self.place != expected:
             raise EndMoved(f"wrong end: {self.place}")
+        if draft.offset and draft.ledger_id in self.ended:
+            raise LedgerEnded(f"ledger {draft.ledger_id:x} has ended")
         if len(draft.data) > self.room_bytes:
             raise EngineFull("no room")
         before = self.place
@@ -70,7 +76,8 @@ class Sequence:
         if self.undecided is not None:
             (draft, expected), self.undecided = self.undecided, None
             if happens:
-                self.append(draft, expected)
+                with suppress(LedgerEnded):
+                    self.append(draft, expected)
 
     def time_passes(self) -> None:
         """Something of what is under way arrives."""
@@ -78,12 +85,14 @@ class Sequence:
             self.decide(self.rng.random() < 0.5)
         if self.late and self.rng.random() < 0.3:
             draft, expected = self.late.pop(self.rng.randrange(len(self.late)))
-            with suppress(EndMoved, EngineFull):
+            with suppress(EndMoved, EngineFull, LedgerEnded):
                 self.append(draft, expected)
 
 
 class MemoryEngine:
     """One node's way to the sequence."""
+
+    tells_again = True
 
     def __init__(self, sequence: Sequence, faults: Faults | None = None) -> None:
         self.sequence = sequence
@@ -122,6 +131,8 @@ class MemoryEngine:
         ):
             sequence.undecided = entry, expected
             raise EngineUnavailable("the leader died")
+        if self._happens(self.faults.ended):
+            sequence.ended.add(entry.ledger_id)
         place = sequence.append(entry, expected)
         await asyncio.sleep(0)
         if self._happens(self.faults.lost_answer):
@@ -141,6 +152,9 @@ class MemoryEngine:
             bytes_max -= len(entry.data)
             if bytes_max <= 0:
                 break
+        if self.sequence.place > (found[-1].place if found else after):
+            for event in self.sequence.watchers:
+                event.set()
         return found
 
     async def ledgers(self) -> list[int]:

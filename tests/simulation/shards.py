@@ -36,7 +36,9 @@ from tstreams.protocol import (
     Group,
     Message,
     OpenAgent,
+    OpenTransaction,
     Prepare,
+    SendItems,
     SessionOpened,
     Settle,
     StreamInfo,
@@ -140,6 +142,8 @@ class Attempt:
     sessions: dict[int, int]
     participants: list[int]
     agents: dict[int, int]
+    opened: dict[int, int] = field(default_factory=dict)
+    """Transactions that were open before, by shard: they have one batch, and get another with the group."""
     waiting: set[int] = field(default_factory=set)
     dead: bool = False
     outcome: bool | None = None
@@ -177,12 +181,22 @@ class World:
             self.made[record.group, shard] = record.transactions
         elif isinstance(record, Settled):
             self._decide(record.group, shard, record.committed)
+            if not record.committed:
+                self._check_given_back(record.group, shard)
 
     def _decide(self, group: Group, shard: int, committed: bool) -> None:
         assert (group, shard) not in self.verdicts, "a group is decided once in each shard"
         self.verdicts[group, shard] = committed
         verdicts = {it for (other, _), it in self.verdicts.items() if other == group}
         assert len(verdicts) == 1, f"{group} is committed in one shard, and not in another"
+
+    def _check_given_back(self, group: Group, shard: int) -> None:
+        """What was open before is as it was, unless something else has ended it in the same turn."""
+        for attempt in self.attempts:
+            number = attempt.opened.get(shard)
+            it = self.shards[shard].core.state.open.get(number or 0)
+            if attempt.group == group and it is not None:
+                assert (it.items, it.batches, it.group) == (3, 1, None), f"{it} is not as it was"
 
     # What happens at once, and surely.
 
@@ -194,11 +208,11 @@ class World:
         assert isinstance(reply, SessionOpened)
         return reply.session
 
-    def now(self, shard: int, kind: type[Change], *fields: Any) -> Any:
+    def now(self, shard: int, kind: type[Change], *fields: Any, items: int = 0) -> Any:
         """A request in a session of its own. Raises whatever it is refused with."""
         it = self.shards[shard]
         request = kind(self.open_session(shard), 1, 0, *fields)
-        records, reply = it.core.handle(self.now_ms, request)
+        records, reply = it.core.handle(self.now_ms, request, items)
         it.add(records)
         it.commit()
         return reply
@@ -270,18 +284,45 @@ class World:
 
     # Clients.
 
-    def begin(self, name: str, decider: int, participants: list[int]) -> None:
-        """A client prepares a group: one new transaction in each shard."""
+    def begin(self, name: str, decider: int, participants: list[int], before: bool = False) -> None:
+        """A client prepares a group: one new transaction in each shard; and `before` that it opens one in each of the
+        participants, which is to be given back if the group does not happen."""
         sessions = {it: self.open_session(it) for it in (decider, *participants)}
         group = Group(decider, sessions[decider], 1)
-        attempt = Attempt(group, sessions, participants, self.agents[name], set(participants))
+        attempt = Attempt(
+            group, sessions, participants, self.agents[name], waiting=set(participants)
+        )
         self.attempts.append(attempt)
         for shard in participants:
             agent = attempt.agents[shard]
+            new = _brought(agent, shard)
+            brought = [new]
+            if before and (number := self._open(shard, agent, new.partition)):
+                attempt.opened[shard] = number
+                brought.append(Brought(agent, new.partition, number))
             message = Prepare(
-                sessions[shard], 1, 0, group, LEASE_MS, [agent], [], [], [_brought(agent, shard)]
+                sessions[shard],
+                1,
+                0,
+                group,
+                LEASE_MS,
+                [agent],
+                [it.transaction for it in brought[1:]],
+                [],
+                brought,
+                True,
             )
-            self.send(shard, message, partial(self._prepared, attempt, shard), [1])
+            then = partial(self._prepared, attempt, shard)
+            self.send(shard, message, then, [1] * len(brought))
+
+    def _open(self, shard: int, agent: int, partition: int) -> int:
+        """A transaction with a batch of three items; 0 if its producer may not, because another has its name."""
+        try:
+            opened = self.now(shard, OpenTransaction, agent, partition, 100 * LEASE_MS)
+            self.now(shard, SendItems, agent, opened.id, items=3)
+        except Error:
+            return 0
+        return int(opened.id)
 
     def _prepared(self, attempt: Attempt, shard: int, reply: Reply) -> None:
         if attempt.dead or attempt.outcome is not None or shard not in attempt.waiting:

@@ -63,6 +63,13 @@ def test_what_is_needed_for_it_is_little(apart: Apart) -> None:
     assert "renew" in story or "rival" in story
 
 
+@pytest.mark.parametrize("name", names())
+def test_it_fits_the_program(name: str) -> None:
+    """What is planted takes what the function takes in whose place it is."""
+    with planted(name):
+        pass
+
+
 def test_there_are_many_and_the_page_names_them() -> None:
     page = (Path(__file__).parents[2] / "docs/proof/simulation.md").read_text()
     assert len(names()) >= 20

@@ -49,7 +49,12 @@ class World:
         self.rng = random.Random(seed)
         self.sequence = Sequence(random.Random(seed))
         faults = Faults(
-            lost_request=0.02, lost_answer=0.05, late_request=0.02, undecided=0.02, stale=0.05
+            lost_request=0.02,
+            lost_answer=0.05,
+            late_request=0.02,
+            undecided=0.02,
+            stale=0.05,
+            ended=0.02,
         )
         self.engines: dict[int, MemoryEngine] = {}
         self._faults = faults
@@ -100,9 +105,9 @@ class World:
                 self.engines[number].cut_off = False
             case "snapshot":
                 for replica in self.replicas:
-                    if replica.shard.leading:
+                    if replica.leading:
                         try:
-                            await asyncio.wait_for(write_snapshot(replica.shard), 5)
+                            await asyncio.wait_for(write_snapshot(replica.shared), 5)
                         except Exception as error:
                             assert not isinstance(error, AssertionError), error
             case "time":
@@ -119,7 +124,7 @@ class World:
     async def ask(self, request: SimulatedRequest) -> Answer:
         """Ask somebody who believes to lead, until somebody answers."""
         while True:
-            leaders = [it for it in self.replicas if it.shard.leading]
+            leaders = [it for it in self.replicas if it.leading]
             if leaders:
                 shard = self.rng.choice(leaders).shard
                 again = SimulatedRequest(request.message, *request.parts[1:])
@@ -152,7 +157,7 @@ class World:
         for replica in self.replicas:
             await replica.step_down()
         await self.lead(0)
-        leader = self.replicas[0].shard
+        leader = self.replicas[0]
         while (  # noqa: ASYNC110
             len({it.shard.index.applied for it in self.replicas}) > 1 or not leader.leading
         ):
@@ -175,7 +180,7 @@ def test_leaders_change_and_nothing_is_lost_or_done_twice(
     async def main() -> None:
         world = World(tmp_path, seed)
         await world.start()
-        while not any(it.shard.leading for it in world.replicas):
+        while not any(it.leading for it in world.replicas):
             await world.lead(0)
         session = await world.ask(SimulatedRequest(OpenSession()))
         assert isinstance(session, SessionOpened)

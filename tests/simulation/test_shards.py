@@ -67,10 +67,17 @@ class Shards(RuleBasedStateMachine):
 
     # Clients.
 
-    @rule(name=st.sampled_from("pq"), decider=SHARD, other=SHARD, both=st.booleans())
-    def prepare(self, name: str, decider: int, other: int, both: bool) -> None:
+    @rule(
+        name=st.sampled_from("pq"),
+        decider=SHARD,
+        other=SHARD,
+        both=st.booleans(),
+        before=st.booleans(),
+    )
+    def prepare(self, name: str, decider: int, other: int, both: bool, before: bool) -> None:
         others = [it for it in range(SHARDS) if it != decider]
-        self.world.begin(name, decider, others if both else [others[other % len(others)]])
+        chosen = others if both else [others[other % len(others)]]
+        self.world.begin(name, decider, chosen, before)
 
     @precondition(lambda self: self.world.attempts)
     @rule(pick=PICK)

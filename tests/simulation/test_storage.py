@@ -428,7 +428,7 @@ class Storage(RuleBasedStateMachine):
             assert isinstance(request.reply, Refused)
             assert request.reply.code == "unavailable"
             assert "check the disk" in request.reply.message
-        world.shard.look_at_disk()
+        world.local.look_at_disk()
         assert world.shard.failed, "it takes a restart"
         world.crash(seed, None, resend)
 
@@ -455,7 +455,7 @@ class Storage(RuleBasedStateMachine):
         world.storage.database.close_badly(seed)
         world.waiting = []
         world.flushing = None
-        world.shard.look_at_disk()
+        world.local.look_at_disk()
         if not is_full:
             assert world.shard.failed, "it takes a restart"
             world.open_shard()
@@ -466,12 +466,12 @@ class Storage(RuleBasedStateMachine):
         agent = self.agent(pick, "producer")
         if not self.world.storage.room().full:
             self.world.ask(self.client(pick), Instant, agent, 0, items=self.items(sizes))
-        return bool(self.world.shard._pending) and not self.world.storage.room().full
+        return bool(self.world.shard.turns.pending) and not self.world.storage.room().full
 
     # Reading.
 
     def turn_is_over(self) -> bool:
-        return not self.world.turn and not self.world.shard._pending
+        return not self.world.turn and not self.world.shard.turns.pending
 
     @rule(pick=PICK)
     def wait_for_something(self, pick: int) -> None:

@@ -31,6 +31,7 @@ from tstreams.protocol import (
     decode_reply,
 )
 from tstreams.server.handlers import Handlers
+from tstreams.server.local import LocalShard
 from tstreams.server.shard import Shard
 
 PARTITIONS = 3
@@ -153,7 +154,8 @@ async def settle() -> None:
 
 async def play(seed: int) -> None:
     rng = random.Random(seed)
-    shard = Shard(0, SimulatedStorage(), schedule=lambda commit: None)
+    local = LocalShard(0, SimulatedStorage(), schedule=lambda commit: None)
+    shard = local.shard
     writer = Writer(shard, rng)
     readers: list[Reader] = []
     for _ in range(STEPS):
@@ -177,7 +179,7 @@ async def play(seed: int) -> None:
     for reader in readers:
         reader.task.cancel()
     await asyncio.gather(*(it.task for it in readers), return_exceptions=True)
-    shard.close()
+    local.close()
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 25))

@@ -25,7 +25,7 @@ from tstreams.protocol import (
 )
 from tstreams.server.handlers import Handlers
 from tstreams.server.housekeeping import Housekeeping
-from tstreams.server.shard import Shard
+from tstreams.server.local import LocalShard
 
 LEDGER_BYTES = 4096
 CACHE_BYTES = 600
@@ -81,7 +81,7 @@ class World:
     def open_shard(self) -> None:
         self.flushing = None
         self.waiting = []
-        self.shard = Shard(
+        self.local = LocalShard(
             0,
             self.storage,
             clock=lambda: self.now_ms,
@@ -89,8 +89,9 @@ class World:
             cache_bytes=CACHE_BYTES,
             schedule=lambda commit: None,
         )
+        self.shard = self.local.shard
         self.handlers = Handlers(self.shard)
-        self.keeper = Housekeeping(self.shard)
+        self.keeper = Housekeeping(self.local)
 
     # Asking.
 
@@ -162,7 +163,7 @@ class World:
     # Turns.
 
     def begin_turn(self) -> None:
-        if not self.turn and not self.shard._pending:
+        if not self.turn and not self.shard.turns.pending:
             self.before = deepcopy(self.model)
 
     def tick(self) -> None:
@@ -173,9 +174,9 @@ class World:
 
     def end_turn(self) -> None:
         """What a server does at the end of a turn of its loop; then all must be answered, and rightly."""
-        too_large = bool(self.shard._pending_bytes) and self.storage.room().full
+        too_large = bool(self.shard.turns.pending_bytes) and self.storage.room().full
         self.shard.commit()
-        self.durable_end = self.shard.log.end
+        self.durable_end = self.local.log.end
         turn, self.turn = self.turn, []
         before, self.before = self.before, self.model
         if too_large:
@@ -221,7 +222,7 @@ class World:
         self._read_memory()
 
     def look_at_disk(self) -> None:
-        self.shard.look_at_disk()
+        self.local.look_at_disk()
         self.model.full = self.storage.room().full
 
     # Crashes.
@@ -241,9 +242,9 @@ class World:
 
     def recovered(self, resend: bool) -> None:
         """The shard has been opened again. The turn that was under way took effect, or it did not."""
-        for _ in self.shard.log.scan(0):
+        for _ in self.local.log.scan(0):
             pass  # no ledger is damaged, whatever was torn
-        took_effect = any(True for _ in self.shard.log.scan(self.durable_end))
+        took_effect = any(True for _ in self.local.log.scan(self.durable_end))
         turn, self.turn = self.turn, []
         lasts = self._lasts()
         for asked in turn:
@@ -257,7 +258,7 @@ class World:
             self.model = self.before
         self.model.now_ms = self.now_ms
         self.model.full = self.shard.full is not None
-        self.durable_end = self.shard.log.end
+        self.durable_end = self.local.log.end
         self._read_memory()
         unanswered = [it for it in turn if it.client is not None]
         for asked in unanswered if resend else ():
@@ -277,7 +278,7 @@ class World:
         """Stop as one should, and start again."""
         self.finish_flush()
         self.end_turn()
-        self.shard.close()
+        self.local.close()
         self.open_shard()
         self.recovered(resend=False)
 
@@ -286,7 +287,7 @@ class World:
     def begin_flush(self) -> None:
         """A flush begins, in a thread of its own: what comes meanwhile need not be in it."""
         if self.flushing is None:
-            self.shard.index.reach(self.shard.log.end)
+            self.shard.index.reach(self.local.log.end)
             contents = self.shard.index.store.contents  # type: ignore[attr-defined]
             self.flushing = (self.keeper._dead_ledgers(), self.shard.index.applied, contents)
 
@@ -304,13 +305,13 @@ class World:
         return self.shard.index.sweeper.sweep(self.now_ms, budget)
 
     def roll(self) -> None:
-        self.shard.log.roll(self.now_ms)
+        self.local.log.roll(self.now_ms)
 
     def prepare(self) -> None:
-        self.shard.log.prepare()
+        self.local.log.prepare()
 
     def relax(self) -> None:
-        self.shard.log.relax(self.now_ms)
+        self.local.log.relax(self.now_ms)
 
     def compact(self) -> bool:
         self.begin_turn()

@@ -210,7 +210,7 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
         with Sampler(lambda: world.server.pid) as sampler:
             campaign.run()
             verdict = campaign.finish()
-        resources = report(sampler.samples)
+        resources = report(sampler.samples, world.told_to_end_s)
         verdict.findings += [f"leak: {it}: {resources[it]}" for it in resources["leaks"]]
         return {
             **campaign.report(verdict),

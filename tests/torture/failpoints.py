@@ -22,7 +22,10 @@ from tstreams.index.sweeper import Sweeper
 from tstreams.items import Buffer
 from tstreams.ledger.files import RealFile, RealFolder
 from tstreams.ledger.local import LocalLog
+from tstreams.server.contents import Contents
+from tstreams.server.local import LocalShard
 from tstreams.server.shard import Shard
+from tstreams.server.turns import Turns
 
 AT_WORK, SELDOM, AT_START, AT_STOP = "at work", "seldom", "at start", "at stop"
 TORN = "file-write.torn"
@@ -42,9 +45,9 @@ class Place:
 PLACES = (
     Place("index-open", Store, "__init__", AT_START),
     Place("log-open", LocalLog, "_open_list", AT_START),
-    Place("replay", Shard, "_replay", AT_START),
+    Place("replay", LocalShard, "_replay", AT_START),
     Place("take-over", LocalLog, "take_over", AT_START),
-    Place("commit", Shard, "commit"),
+    Place("commit", Turns, "commit"),
     Place("append", LocalLog, "append"),
     Place("file-write", RealFile, "write"),
     Place("file-sync", RealFile, "sync"),
@@ -53,8 +56,8 @@ PLACES = (
     Place("rename", RealFolder, "rename", SELDOM),
     Place("index-apply", Index, "apply"),
     Place("index-write", Store, "write"),
-    Place("wake", Shard, "_wake"),
-    Place("push", Shard, "_push", SELDOM),
+    Place("wake", Contents, "wake"),
+    Place("push", Contents, "_push", SELDOM),
     Place("expire", Core, "tick"),
     Place("sweep", Sweeper, "sweep", SELDOM),
     Place("compact", Shard, "move", SELDOM),
@@ -64,7 +67,7 @@ PLACES = (
     Place("forget-ledgers", Index, "forget_ledgers", SELDOM),
     Place("prepare", LocalLog, "prepare", SELDOM),
     Place("relax", LocalLog, "relax"),
-    Place("close", Shard, "close", AT_STOP),
+    Place("close", LocalShard, "close", AT_STOP),
 )
 POINTS: dict[str, str] = {
     f"{place.name}.{side}": place.when for place in PLACES for side in ("before", "after")

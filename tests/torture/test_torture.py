@@ -156,6 +156,10 @@ def test_a_leak_is_noticed() -> None:
     assert report(samples(600, descriptors=20, threads=2))["leaks"] == ["descriptors", "threads"]
     filling = [Sample(it, 17, min(200, 50 + it), 80, 10) for it in map(float, range(600))]
     assert report(filling)["verdict"] == "no leak", "what fills up and stays so is a cache"
+    at_the_end = [Sample(it, 17, 60 + max(0, it - 400), 80, 10) for it in map(float, range(600))]
+    assert report(at_the_end)["leaks"] == ["memory_mb"]
+    found = report(at_the_end, 400.0)
+    assert (found["samples"], found["longest_life_s"], found["verdict"]) == (400, 399.0, "no leak")
 
 
 def test_the_longest_standstill_is_found_and_explained() -> None:

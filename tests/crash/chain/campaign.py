@@ -78,8 +78,9 @@ class Campaign:
                 self._wait_until_all_work(victim)
                 self._rest(self.rng.uniform(0.0, 0.5))
             if victim == SERVER:
-                self.server.kill()
-                self.server.start(wait=False)
+                if self.rng.random() < 0.5 or not self.server.kill_shard(self.rng):
+                    self.server.kill()
+                    self.server.start(wait=False)
             else:
                 self.posts[victim].kill()
             tell(f"kill {self.killed} of {self.kills}: {victim}")
@@ -178,6 +179,7 @@ class Campaign:
         return {
             "kills": self.killed,
             "server_kills": self.server.kills,
+            "shard_kills": self.server.shard_kills,
             "processor_kills": sum(post.kills for post in posts),
             "kills_by_processor": {post.name: post.kills for post in posts},
             "zombies": sum(post.twins for post in posts),

@@ -195,7 +195,7 @@ class Actor:
         producer.take_open()
         staged = await job.stage(producer.producer, deed.number)
         if deed.how == "cancel":
-            operation = Cancel(0, 0, OK, *who, keys)
+            operation = Cancel(0, 0, OK, *who, keys, by_name=False)
             await self._recorder.during(operation, job.cancel(deed.number))
             return
         for _ in range(3):

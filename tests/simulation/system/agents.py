@@ -98,7 +98,7 @@ class SimulatedProducer:
         await self._recorder.during(operation, self.producer.checkpoint())
 
     async def cancel_all(self) -> None:
-        operation = Cancel(0, 0, OK, *self.who, self.take_open())
+        operation = Cancel(0, 0, OK, *self.who, self.take_open(), by_name=False)
         await self._recorder.during(operation, self.producer.cancel())
 
     def take_open(self) -> list[Key]:
@@ -287,6 +287,6 @@ class SimulatedGroup:
         self.reader.saved(offsets)
 
     async def cancel(self) -> None:
-        operation = Cancel(0, 0, OK, *self.producer.who, transactions=self.producer.take_open())
+        operation = Cancel(0, 0, OK, *self.producer.who, self.producer.take_open(), by_name=False)
         await self._recorder.during(operation, self._group.cancel())
         self.reader.taken_back(operation.start)

@@ -119,7 +119,7 @@ class ServerMachine:
             return
         if process.alive:
             self.node = node
-            replayed = sum(shard.records_replayed for shard in node.shards.values())
+            replayed = sum(shard.records_replayed for shard in node.local)
             self.scheduler.note(f"server: serves, {replayed} replayed")
 
     def _storage(self, path: Path, reserve_bytes: int) -> Any:

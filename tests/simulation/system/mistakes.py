@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 from unittest.mock import patch
 
@@ -19,8 +20,9 @@ class Patches:
         self._stack = ExitStack()
 
     def around(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-        """Call `wrapper(original, *arguments)` instead of a function or method."""
+        """Call `wrapper(original, *arguments)` instead of a function or method. `TypeError`: it takes others."""
         original = getattr(owner, name)
+        _check_fit(original, wrapper)
 
         def call(*arguments: Any, **options: Any) -> Any:
             return wrapper(original, *arguments, **options)
@@ -31,6 +33,16 @@ class Patches:
         self._stack.close()
 
 
+def _check_fit(original: Callable[..., Any], wrapper: Callable[..., Any]) -> None:
+    """Else it would fail when it is called, and that would look as if the mistake was found."""
+    takes, given = (signature(it).parameters.values() for it in (original, wrapper))
+    takes_all = any(it.kind is it.VAR_POSITIONAL for it in given)
+    if not takes_all and len(given) != len(takes) + 1:
+        raise TypeError(
+            f"{original} takes {len(takes)} arguments, what is planted {len(given) - 1}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One of them."""
@@ -39,19 +51,21 @@ class Mistake:
     text: str
     promise: str
     plant: Callable[[Patches], None]
+    shards: int
+    """Of the server in which it can show."""
 
 
 MISTAKES: dict[str, Mistake] = {}
 
 
 def mistake(
-    name: str, promise: str, text: str
+    name: str, promise: str, text: str, shards: int = 1
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     """Register what plants a mistake."""
 
     def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
         assert name not in MISTAKES, name
-        MISTAKES[name] = Mistake(name, text, promise, plant)
+        MISTAKES[name] = Mistake(name, text, promise, plant, shards)
         return plant
 
     return register
@@ -60,18 +74,25 @@ def mistake(
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The program makes this mistake, while this lasts."""
-    from tests.simulation.system import mistakes_client, mistakes_server  # noqa: F401
-
     patches = Patches()
     try:
-        MISTAKES[name].plant(patches)
+        known()[name].plant(patches)
         yield
     finally:
         patches.close()
 
 
-def names() -> list[str]:
+def known() -> dict[str, Mistake]:
     """All mistakes there are."""
-    from tests.simulation.system import mistakes_client, mistakes_server  # noqa: F401
+    from tests.simulation.system import (  # noqa: F401
+        mistakes_client,
+        mistakes_server,
+        mistakes_shards,
+    )
 
-    return list(MISTAKES)
+    return MISTAKES
+
+
+def names() -> list[str]:
+    """What they are called."""
+    return list(known())

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.system.mistakes import Patches, mistake
-from tstreams.client.rules import closing, reader
+from tstreams.client.rules import reader
 from tstreams.client.rules.cursor import Cursor
 from tstreams.client.rules.draft import Draft
+from tstreams.client.rules.parts import Part
 from tstreams.client.rules.producer import Producer
 from tstreams.client.rules.reader import Reader
 from tstreams.client.rules.session import Session
 from tstreams.client.rules.ticket import Ticket
 from tstreams.errors import Unavailable
-from tstreams.protocol import Commit, Done, encode
+from tstreams.protocol import Commit, Done, ReadPosition, encode
 
 
 @mistake("timeout-is-success", "G1", "a client takes a lost connection for an answer")
@@ -37,15 +38,16 @@ def _(patches: Patches) -> None:
 
 @mistake("offsets-first", "G4", "a group sends its offsets, and then its transactions")
 def _(patches: Patches) -> None:
-    def send(
-        original: Any, session: Any, turns: Any, agents: Any, drafts: Any, positions: Any = ()
-    ) -> Any:
-        if positions and drafts:
-            session.start(Commit, agents, [], list(positions))
-            positions = ()
-        return (yield from original(session, turns, agents, drafts, positions))
+    def commit(original: Any, part: Any, others: Any = (), number: int = 0) -> Any:
+        if part.moved and part.drafts:
+            positions = [
+                ReadPosition(it.seat.number, it.partition, it.transaction) for it in part.moved
+            ]
+            part.session.start(Commit, part.agents, [], positions)
+            part.moved = []
+        return original(part, others, number)
 
-    patches.around(closing, "send", send)
+    patches.around(Part, "commit", commit)
 
 
 @mistake("forget-the-expired", "G4", "a checkpoint of all leaves out what has expired unnoticed")

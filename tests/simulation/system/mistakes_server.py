@@ -18,8 +18,10 @@ from tstreams.ledger.local import LocalLog
 from tstreams.ledger.port import DiskFull
 from tstreams.server import subscriptions, visible
 from tstreams.server.compactor import Compactor
+from tstreams.server.contents import Contents
 from tstreams.server.housekeeping import Housekeeping
 from tstreams.server.shard import Shard
+from tstreams.server.turns import Turns
 
 # The log.
 
@@ -83,14 +85,14 @@ def _(patches: Patches) -> None:
 
 @mistake("answer-at-once", "G1", "answers go out before what they say is durable")
 def _(patches: Patches) -> None:
-    def answer(original: Any, shard: Any, request: Any, it: Any) -> Any:
-        pending, shard._pending = shard._pending, []
+    def answer(original: Any, turns: Any, request: Any, it: Any) -> Any:
+        pending, turns.pending = turns.pending, []
         try:
-            return original(shard, request, it)
+            return original(turns, request, it)
         finally:
-            shard._pending = pending
+            turns.pending = pending
 
-    patches.around(Shard, "_answer", answer)
+    patches.around(Turns, "answer", answer)
 
 
 @mistake("keep-refused-turn", "G8", "the core is not taken back when there was no room for a turn")
@@ -98,7 +100,7 @@ def _(patches: Patches) -> None:
     def failed(original: Any, shard: Any, error: Exception) -> Any:
         if not isinstance(error, DiskFull):
             return original(shard, error)
-        shard.note_full(error.message)
+        shard.condition.note_full(error.message)
         return Unavailable(shard.full)
 
     patches.around(Shard, "_write_failed", failed)
@@ -140,11 +142,11 @@ def _(patches: Patches) -> None:
 
 @mistake("forget-last-id", "G3", "after a restart ids begin with the time of day")
 def _(patches: Patches) -> None:
-    def make(original: Any, shard: Any, now_ms: int) -> None:
-        shard.index.last_id = 0
-        original(shard, now_ms)
+    def make(original: Any, contents: Any) -> None:
+        contents.index.last_id = 0
+        original(contents)
 
-    patches.around(Shard, "_make_core", make)
+    patches.around(Contents, "make_core", make)
 
 
 @mistake("open-for-ever", "G3", "leases do not run out")

@@ -22,7 +22,7 @@ _SMALL = {
     "tstreams.index.applier.STREAMS_CACHED_MAX": 1,
     "tstreams.ledger.local.LARGE_GROUP_BYTES": 700,
     "tstreams.ledger.local.SPARE_BYTES_MIN": 2048,
-    "tstreams.server.shard._REPLAY_RECORDS": 3,
+    "tstreams.server.contents.REPLAY_RECORDS": 3,
     "tstreams.server.compactor.STEP_BYTES": 1000,
     "tstreams.server.housekeeping.FLUSH_EVERY_MS": 3_000,
     "tstreams.server.housekeeping.FLUSH_TO_TRIM_MS": 500,
