@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import (
+    cluster,
     door,
     durable,
+    failover,
     growth,
     history,
     latency,
@@ -30,6 +32,8 @@ from .results import ALL, save, stamp, together
 BENCHMARKS: dict[str, Benchmark] = {
     "reqrep": reqrep,
     "durable": durable,
+    "cluster": cluster,
+    "failover": failover,
     "door": door,
     "streams": streams,
     "views": views,

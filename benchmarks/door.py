@@ -18,7 +18,7 @@ from pathlib import Path
 from .door_company import raise_limit
 from .door_page import console_of, open_page, wait_for_connections
 from .door_report import ALONE, CROWDED, WATCHED, Found, Plan, make_report
-from .durable_clients import Contestants
+from .durable_clients import Contestants, writers_to
 from .durable_plan import MANY_CLIENTS, ONE_ITEM, TYPICAL, Phase, Workload
 from .fleet import Fleet, fleet
 from .interface import BadOptions, BenchmarkFailed, Progress, Report
@@ -113,8 +113,8 @@ class Turn:
         with contextlib.ExitStack() as stack:
             http = self._condition != ALONE
             server = stack.enter_context(tstreams_server(self._folder, http=http))
-            ports = {_NAME: server.port}
-            stack.enter_context(self._clients.sessions(server.check, Contestants, ports))
+            connect = writers_to({_NAME: server.port})
+            stack.enter_context(self._clients.sessions(server.check, Contestants, connect))
             self._write(server, TYPICAL, "warm-up", _WARM_UP_S)
             company = self._company(server, stack, found)
             for number, workload in enumerate((TYPICAL, ONE_ITEM)):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .durable_append import measure_append
-from .durable_clients import Contestants
+from .durable_clients import Contestants, writers_to
 from .durable_plan import (
     APPEND,
     APPENDED,
@@ -177,7 +177,7 @@ class Round:
         with contextlib.ExitStack() as stack:
             start_servers(stack, subjects, self._folder, self._servers)
             ports = {name: server.port for name, server in self._servers.items()}
-            stack.enter_context(self._clients.sessions(self._check, Contestants, ports))
+            stack.enter_context(self._clients.sessions(self._check, Contestants, writers_to(ports)))
             yield
 
     def _check(self) -> None:

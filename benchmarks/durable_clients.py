@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
-from functools import cache
+import time
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import redis
@@ -66,7 +67,8 @@ class TstreamsWriter:
     """The public client of tstreams; a window is a queue of futures."""
 
     def __init__(self, port: int) -> None:
-        self._client = tstreams.connect(f"tcp://{HOST}:{port}")
+        self._url = f"tcp://{HOST}:{port}"
+        self._client = tstreams.connect(self._url)
         self._producer: Any = None
 
     def create(self, stream: str, partitions: int) -> None:
@@ -89,17 +91,12 @@ class TstreamsWriter:
 
     def drain(self, stream: str, partition: int, transactions: int) -> Drained:
         """A consumer of this partition, from the oldest on."""
-        items = size = 0
-        consumer = self._client.consumer(
-            stream, name=f"c{partition}", start=Offset.oldest(), partitions={partition}
-        )
-        for seen, transaction in enumerate(consumer.read(max_wait=10.0), 1):
-            size += sum(map(len, transaction.items))
-            items += len(transaction.items)
-            if seen == transactions:
-                break
-        consumer.close()
-        return items, size
+        return _drain(self._client, stream, partition, transactions)
+
+    def drain_any(self, stream: str, partition: int, transactions: int) -> Drained:
+        """The same, by a client that is content with what any node of a cluster has."""
+        with tstreams.connect(self._url, read="any") as client:
+            return _drain(client, stream, partition, transactions)
 
     def drop(self, stream: str, partition: int) -> None:
         """Left to its ttl: deleting would go on in the background of what is measured next."""
@@ -107,6 +104,19 @@ class TstreamsWriter:
     def close(self) -> None:
         """Disconnect."""
         self._client.close()
+
+
+def _drain(client: tstreams.Client, stream: str, partition: int, transactions: int) -> Drained:
+    items = size = 0
+    with client.consumer(
+        stream, name=f"c{partition}", start=Offset.oldest(), partitions={partition}
+    ) as consumer:
+        for seen, transaction in enumerate(consumer.read(max_wait=10.0), 1):
+            size += sum(map(len, transaction.items))
+            items += len(transaction.items)
+            if seen == transactions:
+                break
+    return items, size
 
 
 class RedisWriter:
@@ -240,11 +250,16 @@ WRITERS: dict[str, Callable[[int], Writer]] = {
 }
 
 
-class Contestants:
-    """What a client process holds: a connection to each contestant."""
+def writers_to(ports: Mapping[str, int]) -> dict[str, Callable[[], Writer]]:
+    """How a client process connects to servers at these ports."""
+    return {name: partial(WRITERS[name], port) for name, port in ports.items()}
 
-    def __init__(self, ports: dict[str, int]) -> None:
-        self._writers = {name: WRITERS[name](port) for name, port in ports.items()}
+
+class Contestants:
+    """What a client process holds: a connection to each contestant, made as it is told."""
+
+    def __init__(self, connect: Mapping[str, Callable[[], Writer]]) -> None:
+        self._writers = {name: make() for name, make in connect.items()}
 
     def call(self, name: str, method: str, *arguments: Any) -> Any:
         """Call the writer of that contestant."""
@@ -255,6 +270,10 @@ class Contestants:
     ) -> int:
         """Write transactions of `count` items of `size` bytes."""
         return self._writers[name].write(make_items(count, size), window, seconds, count_max)
+
+    def cpu_s(self) -> float:
+        """Processor time that this client process has used."""
+        return time.process_time()
 
     def close(self) -> None:
         """Disconnect from all."""

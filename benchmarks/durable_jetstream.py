@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Sequence
 
 import nats
 import uvloop
@@ -21,12 +22,13 @@ class JetStreamWriter:
     that is the fewest messages the protocol allows. A single message is published plainly.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, *ports: int, replicas: int = 1) -> None:
+        self._replicas = replicas
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        self._runner.run(self._connect(port))
+        self._runner.run(self._connect(ports))
 
-    async def _connect(self, port: int) -> None:
-        self._client = await nats.connect(f"nats://{HOST}:{port}")
+    async def _connect(self, ports: Sequence[int]) -> None:
+        self._client = await nats.connect([f"nats://{HOST}:{port}" for port in ports])
         self._inbox = self._client.new_inbox()
         self._subject = ""
         self._failure: str | None = None
@@ -40,7 +42,7 @@ class JetStreamWriter:
         for partition in range(partitions):
             name = f"{stream}-{partition}"
             config = {"name": name, "subjects": [name], "storage": "file", "allow_atomic": True}
-            config |= {"retention": "limits", "num_replicas": 1}
+            config |= {"retention": "limits", "num_replicas": self._replicas}
             await self._ask(f"STREAM.CREATE.{name}", json.dumps(config).encode())
 
     async def _ask(self, what: str, request: bytes = b"") -> None:

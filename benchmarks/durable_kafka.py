@@ -23,13 +23,15 @@ class KafkaWriter:
     often: so each client has one. The cause is not known.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, *ports: int, replicas: int = 1) -> None:
         import confluent_kafka
         import confluent_kafka.admin
 
         self._kafka: Any = confluent_kafka
         # It would log each attempt to reach a broker that has been stopped.
-        self._servers: dict[str, Any] = {"bootstrap.servers": f"{HOST}:{port}", "log_level": 0}
+        brokers = ",".join(f"{HOST}:{port}" for port in ports)
+        self._servers: dict[str, Any] = {"bootstrap.servers": brokers, "log_level": 0}
+        self._replicas = replicas
         self._admin = confluent_kafka.admin.AdminClient(self._servers)
         self._topic, self._partition = "", 0
         self._producer = self._make_producer()
@@ -43,7 +45,7 @@ class KafkaWriter:
 
     def create(self, stream: str, partitions: int) -> None:
         """One topic; each client has a partition."""
-        new = self._kafka.admin.NewTopic(stream, partitions, 1)
+        new = self._kafka.admin.NewTopic(stream, partitions, self._replicas)
         for future in self._admin.create_topics([new]).values():
             future.result(_WITHIN_S)
 
@@ -58,6 +60,10 @@ class KafkaWriter:
             if time.monotonic() > until:
                 raise RuntimeError(f"kafka does not show the topic {stream}: {topic.error}")
             time.sleep(0.01)
+
+    def replicas_of(self, stream: str) -> list[Any]:
+        """The partitions of a topic, with the brokers that have them (`replicas`) and those that are in sync (`isrs`)."""
+        return list(self._admin.list_topics(stream, _WITHIN_S).topics[stream].partitions.values())
 
     def write(self, items: list[bytes], window: int, seconds: float, count_max: int) -> int:
         """Begin, produce, commit."""

@@ -64,6 +64,11 @@ class Fleet:
         """
         return self._send([("call", method, own) for own in arguments], within_s)
 
+    def one(self, number: int, method: str, *arguments: Any) -> Any:
+        """What the method returns in this client, the first of which is 0; the others stay idle."""
+        pipe = self._pipes[number]
+        return self._exchange({pipe: number + 1}, [("call", method, arguments)], PHASE_WITHIN_S)[0]
+
     def wait_ready(self) -> None:
         """Until every process runs and listens."""
         self._check = lambda: None
@@ -73,25 +78,32 @@ class Fleet:
         self._send([message] * self.count, PHASE_WITHIN_S)
 
     def _send(self, messages: Sequence[tuple[Any, ...]], within_s: float) -> list[Any]:
-        """Send each client its message, and take what they answer."""
-        waiting = {pipe: number for number, pipe in enumerate(self._pipes[: len(messages)], 1)}
-        for (pipe, number), message in zip(waiting.items(), messages, strict=True):
+        """Send the first clients a message each, and take what they answer."""
+        chosen = {pipe: number for number, pipe in enumerate(self._pipes[: len(messages)], 1)}
+        return self._exchange(chosen, messages, within_s)
+
+    def _exchange(
+        self, chosen: dict[Connection, int], messages: Sequence[tuple[Any, ...]], within_s: float
+    ) -> list[Any]:
+        """Send each of these clients its message, and take what they answer."""
+        for (pipe, number), message in zip(chosen.items(), messages, strict=True):
             try:
                 pipe.send(message)
             except OSError:
                 raise self._death(number) from None
-        results: list[Any] = [None] * len(messages)
+        results: dict[Connection, Any] = dict.fromkeys(chosen)
+        waiting = set(chosen)
         deadline = time.monotonic() + within_s
         while waiting:
             for answered in wait(list(waiting), _LOOK_EVERY_S):
                 assert isinstance(answered, Connection)
-                number = waiting.pop(answered)
-                results[number - 1] = self._take(answered, number)
+                waiting.remove(answered)
+                results[answered] = self._take(answered, chosen[answered])
             self._check()
             if waiting and time.monotonic() > deadline:
                 count = len(waiting)
                 raise BenchmarkFailed(f"{count} clients were not done within {within_s:g} s")
-        return results
+        return list(results.values())
 
     def _take(self, pipe: Connection, number: int) -> Any:
         try:

@@ -97,6 +97,31 @@ def _durable(data: Data) -> Iterator[Group]:
         yield Group("durable", name, "items/s", False, entries, plotted)
 
 
+def _cluster(data: Data) -> Iterator[Group]:
+    def workload(result: Data) -> str:
+        shape = f"{result['items']} x {result['item_bytes']} B"
+        what = {"write": "write", "scale": "write on one server", "read": "read back"}
+        return f"{what[result['mode']]} {shape}, {_count(result['clients'], 'client')}"
+
+    found = _by_workload(data, data["results"], workload, _itself)
+    for name, entries in found.items():
+        # What is compared with is the less: one shard, and those that lead.
+        ours = sorted(entries, key=lambda it: it.subject.endswith(("1 shard", "leaders")))
+        yield Group("cluster", name, "items/s", False, tuple(ours))
+
+
+def _failover(data: Data) -> Iterator[Group]:
+    """What a writer waits for, event by event."""
+    for kind, what in data["events"].items():
+        figures = data["gaps"][kind]["write_ms"]
+        if figures["rounds"]:
+            entry = _entry(data, "tstreams", figures)
+            yield Group("failover", what, "ms without an answer", True, (entry,))
+            worst = _entry(data, "tstreams", {"rounds": [figures["p99"]]})
+            name = "p99, ms without an answer"
+            yield Group("failover", what, name, True, (worst,), plotted=False)
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
@@ -185,6 +210,29 @@ def _history(data: Data) -> Iterator[Group]:
     yield from _single("history", data, f"tstreams, {count} transactions")
 
 
+def _door(data: Data) -> Iterator[Group]:
+    """A server with company beside the same server alone."""
+    labels = {name: f"tstreams, {what}" for name, what in data["conditions"].items()}
+    results = {(it["condition"], it["items"]): it for it in data["results"]}
+    for condition, items in results:
+        if condition != "alone":
+            entries = tuple(
+                _entry(data, "tstreams", results[it, items], labels[it])
+                for it in (condition, "alone")
+            )
+            yield Group("door", f"write {items} x 100 B, {condition}", "items/s", False, entries)
+
+
+def _views(data: Data) -> Iterator[Group]:
+    """What a person waits for."""
+    data = data | {"durability": "nothing is written"}
+    count = grouped(data["count"])
+    for what, label in (("views_s", "in a browser"), ("answers_s", "over HTTP")):
+        for name, figures in data[what].items():
+            entry = _entry(data, "tstreams", figures, f"tstreams, {count} streams, {label}")
+            yield Group("views", name, "s", True, (entry,), plotted=False)
+
+
 def _latencies(data: Data) -> list[tuple[str, int]]:
     return list(dict.fromkeys((it["what"], it["percentile"]) for it in data["latency_us"]))
 
@@ -207,6 +255,10 @@ def _single(benchmark: str, data: Data, label: str) -> Iterator[Group]:
 
 _READERS: dict[str, Callable[[Data], Iterator[Group]]] = {
     "durable": _durable,
+    "cluster": _cluster,
+    "failover": _failover,
+    "door": _door,
+    "views": _views,
     "pipeline": _pipeline,
     "latency": _latency,
     "streams": _streams,

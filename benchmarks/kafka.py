@@ -172,13 +172,25 @@ def kafka_server(kafka: Kafka, folder: Path, fsync: bool = True) -> Iterator[Ser
         flush=FLUSH if fsync else "",
     )
     settings.write_text(text)
-    java = [kafka.java, "-cp", f"{kafka.jars}/*"]
-    name = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    format_storage(kafka, settings, cluster_id())
+    with running("kafka", broker_command(kafka, settings), folder) as server:
+        server.port = port
+        connected(server, within_s=60.0).close()
+        yield server
+
+
+def cluster_id() -> str:
+    """A new name for a cluster of brokers, as Kafka wants them."""
+    return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+
+
+def format_storage(kafka: Kafka, settings: Path, cluster: str) -> None:
+    """Make the storage of a broker of this cluster."""
     # A name that begins with a dash would be taken for an option.
-    formatting = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={name}"]
+    words = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
     formatted = subprocess.run(
-        [*formatting, "--config", str(settings)],
-        cwd=folder,
+        [kafka.java, "-cp", f"{kafka.jars}/*", *words, "--config", str(settings)],
+        cwd=settings.parent,
         capture_output=True,
         text=True,
         timeout=_FORMAT_WITHIN_S,
@@ -186,12 +198,12 @@ def kafka_server(kafka: Kafka, folder: Path, fsync: bool = True) -> Iterator[Ser
     )
     if formatted.returncode:
         raise BenchmarkFailed(f"Kafka's storage cannot be made:\n{formatted.stderr[-2000:]}")
+
+
+def broker_command(kafka: Kafka, settings: Path) -> list[str]:
+    """Starts a broker with these settings."""
     heap = ["-Xms512m", "-Xmx512m", "-XX:+UseG1GC"]
-    command = [java[0], *heap, *java[1:], "kafka.Kafka", str(settings)]
-    with running("kafka", command, folder) as server:
-        server.port = port
-        connected(server, within_s=60.0).close()
-        yield server
+    return [kafka.java, *heap, "-cp", f"{kafka.jars}/*", "kafka.Kafka", str(settings)]
 
 
 def _try_connector() -> None:

@@ -75,6 +75,13 @@ def filesystem_of(folder: Path) -> str:
     return "unknown"
 
 
+def idle_s() -> float:
+    """Processor time of all cores that nobody has used since the machine was started, in steps of 10 ms."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()
+    idle, waiting = int(fields[4]), int(fields[5])
+    return (idle + waiting) / os.sysconf("SC_CLK_TCK")
+
+
 def _version_of(binary: str, pattern: str) -> str | None:
     output = subprocess.run(
         [binary, "--version"], capture_output=True, text=True, timeout=10, check=False

@@ -14,11 +14,15 @@ from .results import machine_of
 
 TITLES = {
     "durable": "Durable transactions",
+    "cluster": "Durable transactions on three copies",
+    "failover": "When a node is gone",
     "pipeline": "Read, transform, write, exactly once",
     "latency": "From a commit to the subscriber",
     "spark": "Through Spark",
     "streams": "Very many streams",
     "history": "A long history",
+    "door": "With HTTP, metrics, a console and a crowd",
+    "views": "The first look at a million streams",
     "reqrep": "Requests and replies",
     "growth": "Growth",
 }
@@ -71,9 +75,10 @@ def _run_line(report: Data, letter: str) -> str:
     changed = ", with changes" if run.get("changed") else ""
     versions = ", ".join(f"{name} {it}" for name, it in report["versions"].items() if it)
     disk = f"{report['filesystem']}, " if "filesystem" in report else ""
+    rounds = report.get("rounds") or report["times"]  # `views` looks so many times at each
     return (
         f"`{run.get('command', 'unknown command')}`, {run.get('date', 'unknown date')}, commit "
-        f"{run.get('commit') or 'unknown'}{changed}, machine {letter}, {disk}{report['rounds']} rounds, "
+        f"{run.get('commit') or 'unknown'}{changed}, machine {letter}, {disk}{rounds} rounds, "
         f"{grouped(report['seconds'])} s in all. {versions}."
     )
 

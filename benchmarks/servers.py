@@ -223,12 +223,16 @@ def bare_log_server(folder: Path) -> Iterator[ServerProcess]:
 
 @contextlib.contextmanager
 def tstreams_server(
-    folder: Path, ready_within_s: float = READY_WITHIN_S, fsync: bool = True, http: bool = False
+    folder: Path,
+    ready_within_s: float = READY_WITHIN_S,
+    fsync: bool = True,
+    http: bool = False,
+    shards: int = 1,
 ) -> Iterator[ServerProcess]:
-    """`tstreams serve` with its data in `folder`; `http`: with its front door."""
+    """`tstreams serve` with its data in `folder`; `http`: with its front door; with several `shards` each has a process."""
     command = [sys.executable, "-m", "tstreams", "serve", "--data", str(folder / "data")]
     command += ["--listen", f"tcp://{HOST}:0", "--fsync", "always" if fsync else "never"]
-    command += ["--http", f"{HOST}:0" if http else "off"]
+    command += ["--http", f"{HOST}:0" if http else "off", "--shards", str(shards)]
     with running("tstreams", command, folder) as server:
         line = ""
         while (found := re.search(r"tcp://[^\s:]+:(\d+)", line)) is None:
@@ -241,9 +245,14 @@ def tstreams_server(
 
 def free_port() -> int:
     """A port that nobody listens on at this moment."""
-    with socket.create_server((HOST, 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many of them, all different."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def connected(server: ServerProcess, within_s: float = READY_WITHIN_S) -> socket.socket:
