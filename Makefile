@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test browser promtool screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
+.PHONY: help setup test browser promtool bookkeeper test-bookkeeper freeze-jars screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,13 @@ browser:  ## Install Chromium for the tests of the console, if it is lacking and
 promtool: setup  ## Unpack promtool for the tests of metrics and alerts from Debian's package, without root, if it is lacking
 	@command -v promtool >/dev/null || test -x $(BIN)/promtool || command -v apt-get >/dev/null || { echo "no promtool, and no apt-get to fetch it with"; exit 1; }
 	@command -v promtool >/dev/null || test -x $(BIN)/promtool || { echo "== unpacking promtool"; mkdir -p build/promtool && cd build/promtool && apt-get download --quiet=2 --option APT::Sandbox::User=root prometheus && dpkg-deb --extract prometheus_*.deb . && cp usr/bin/promtool ../../$(BIN)/ && cd ../.. && rm -rf build/promtool; }
+
+bookkeeper: setup  ## Fetch the jars of Apache BookKeeper from Maven Central for the tests of the log, if they are lacking (26 MB)
+	@$(BIN)/tstreams engine install bookkeeper
+	@$(BIN)/tstreams engine check bookkeeper
+
+test-bookkeeper: bookkeeper  ## All tests of logs on Apache BookKeeper: contract, faults, replicas. Needs Java, and Maven Central once
+	@$(BIN)/python -m pytest tests/integration/log tests/integration/replicas --bookkeeper all -k bookkeeper $(PYTEST_ARGS)
 
 screenshots: setup  ## Drive the console in Chromium, and take the best pictures of it into the documentation
 	@CI=true $(BIN)/python -m pytest tests/e2e/console/test_journey.py
@@ -80,11 +87,14 @@ fuzz: setup  ## Coverage-guided fuzzing of all decoders (atheris); FUZZ_SECONDS=
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	@$(BIN)/python -m tests.fuzz --seconds $${FUZZ_SECONDS:-60}
 
-coverage: setup  ## Lines and branches of core, ledger, index and items that quick tests run; 95 % of each or it fails
+coverage: bookkeeper  ## Lines and branches of core, ledger, index and items that quick tests run; 95 % of each or it fails
 	@$(BIN)/python -m tests.covered $(PYTEST_ARGS)
 
 mutants: setup  ## Change the rules of core one node at a time: which change does no test notice? MUTANTS_ARGS="--module state"
 	@$(BIN)/python -m tests.mutation $(MUTANTS_ARGS)
+
+freeze-jars: setup  ## Write the list of BookKeeper's jars anew, with Maven; BOOKKEEPER=4.18.0
+	@$(BIN)/python -m tests.freeze_jars $${BOOKKEEPER:?which version of BookKeeper: BOOKKEEPER=4.18.0}
 
 freeze:  ## Write constraints.txt anew from the newest versions that work together
 	@$(PYTHON) -m venv build/freeze && build/freeze/bin/pip install --quiet '.[dev,fuzz]'
