@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from ..errors import Error, Fenced, InvalidState, NotFound, Unavailable
+from ..errors import Error, Fenced, InvalidState, NotFound, Timeout, Unavailable
 from ..limits import COORDINATION_DEADLINE_S
 from . import zookeeper_entries as entries
 from .coordination import (
@@ -163,8 +164,9 @@ class ZooKeeperCoordination:
         node = changed_node(self._myself(), load, shard_loads, draining, leaving, holds)
         pack_node(node)  # refused before anything depends on it
         self._node = node
-        async with self._updating:  # or an older entry might come after a newer one
-            await entries.claim_node(session, self._layout, self._node, _deadline())
+        deadline_s = _deadline()
+        async with _turn(self._updating, deadline_s):  # an older entry must not come after a newer
+            await entries.claim_node(session, self._layout, self._node, deadline_s)
 
     async def lead(self, shard: int, *, above: int = 0) -> int | None:
         """Lead a shard if no other node does."""
@@ -427,3 +429,17 @@ class ZooKeeperCoordination:
 
 def _deadline() -> float:
     return asyncio.get_running_loop().time() + COORDINATION_DEADLINE_S
+
+
+@asynccontextmanager
+async def _turn(lock: asyncio.Lock, deadline_s: float) -> AsyncIterator[None]:
+    """Hold a lock; `Timeout` if others have it until the deadline."""
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            await lock.acquire()
+    except TimeoutError:
+        raise Timeout("ZooKeeper has not answered those that asked before in time") from None
+    try:
+        yield
+    finally:
+        lock.release()
