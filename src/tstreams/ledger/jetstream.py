@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nats.aio.msg import Msg
@@ -28,9 +28,11 @@ from .engine import (
     Entry,
     Place,
 )
+from .jetstream_parts import HEADER, NEWS_BYTES_MAX, News, Part, entry_of, whole
 from .nats_link import ANSWER_S, NatsLink
 
-HEADER = "Tstreams-Entry"
+log = logging.getLogger("tstreams.ledger")
+
 HEADER_BYTES_MAX = 1 * KIB
 """What headers may take of a message."""
 
@@ -47,35 +49,6 @@ _SLOW_BYTES_PER_S = 4 * MIB
 """A large entry is waited for as if the servers wrote no faster than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A message of the stream."""
-
-    sequence: int
-    ledger_id: int
-    mark: str
-    offset: int
-    number: int
-    count: int
-    data: bytes
-
-    @staticmethod
-    def of(message: Msg) -> _Part:
-        headers = message.headers or {}
-        try:
-            mark, offset, number, count = headers[HEADER].split(" ")
-            sequence, subject = int(headers["Nats-Sequence"]), headers["Nats-Subject"]
-            ledger_id = int(subject.rpartition(".")[2], 16)
-            return _Part(
-                sequence, ledger_id, mark, int(offset), int(number), int(count), message.data
-            )
-        except (KeyError, ValueError) as error:
-            raise EngineUnfit(
-                f"message {headers.get('Nats-Sequence')} of the stream {headers.get('Nats-Stream')} is not "
-                f"ours: others must not publish to it"
-            ) from error
-
-
 class JetStreamEngine:
     """The log of one shard in JetStream. `await JetStreamEngine.open(...)`."""
 
@@ -90,6 +63,7 @@ class JetStreamEngine:
         self._told_of: Place = 0
         """The last message that we were told of. A server that lags behind may not have it yet."""
         self._watchers: set[asyncio.Event] = set()
+        self._news = News()
         self._again_s = AGAIN_S_MIN
 
     @classmethod
@@ -116,7 +90,7 @@ class JetStreamEngine:
 
     def _config(self, replicas: int) -> dict[str, object]:
         """The stream. When it is full it refuses what is new, and never drops what is old; nobody can delete single
-        messages; of each new message the headers are told to those who follow."""
+        messages; each new message goes to those who follow, and they need not ask for it."""
         return {
             "name": self.stream,
             "subjects": [f"{self._subjects}.*"],
@@ -131,11 +105,7 @@ class JetStreamEngine:
             "allow_direct": True,
             "allow_atomic": True,
             "deny_delete": True,
-            "republish": {
-                "src": f"{self._subjects}.*",
-                "dest": self._told,
-                "headers_only": True,
-            },
+            "republish": {"src": f"{self._subjects}.*", "dest": self._told},
         }
 
     async def _have_stream(self, replicas: int) -> Any:
@@ -237,8 +207,9 @@ class JetStreamEngine:
         return info
 
     async def read(self, after: Place, bytes_max: int = READ_BYTES) -> list[Entry]:
-        """By direct gets, from any of the servers that have the stream."""
-        entries = await self._read(after, bytes_max)
+        """What came by itself, or else by direct gets, from any of the servers that have the stream."""
+        came = self._news.after(after, bytes_max)
+        entries = whole(came) if came else await self._read(after, bytes_max)
         if entries:
             self._again_s = AGAIN_S_MIN
         if self._watchers and self._told_of > (entries[-1].place if entries else after):
@@ -257,12 +228,12 @@ class JetStreamEngine:
                 return await self._read(last.sequence, bytes_max)
         while parts and (missing := parts[-1].count - parts[-1].number):
             if before := parts[: -parts[-1].number]:
-                return _whole(before)  # the last one is read the next time, from its beginning
+                return whole(before)  # the last one is read the next time, from its beginning
             more = await self._get(parts[-1].sequence + 1, READ_BYTES, missing)
             if not more:
                 return []  # who answered does not have all of it yet
             parts += more
-        return _whole(parts)
+        return whole(parts)
 
     async def find(self, ledger_id: int, offset: int) -> Entry | None:
         """By bisection: the messages of a ledger follow on each other, and so do their offsets."""
@@ -291,16 +262,16 @@ class JetStreamEngine:
         part = await self._get_one({"last_by_subj": f"{self._subjects}.{ledger_id:x}"})
         return None if part is None else await self._whole_at(part)
 
-    async def _whole_at(self, part: _Part) -> Entry | None:
+    async def _whole_at(self, part: Part) -> Entry | None:
         """The entry that a message belongs to."""
         if part.count == 1:
-            return _entry([part])
+            return entry_of([part])
         entries = await self.read(part.sequence - part.number, 1)
         return entries[0] if entries and entries[0].mark == part.mark else None
 
     async def _get(
         self, sequence: int, bytes_max: int, messages: int = _MESSAGES_PER_READ
-    ) -> list[_Part]:
+    ) -> list[Part]:
         request = {
             "seq": sequence,
             "next_by_subj": f"{self._subjects}.*",
@@ -309,14 +280,14 @@ class JetStreamEngine:
         }
         answers = await self._link.ask_many(self._direct, json.dumps(request).encode(), _is_end)
         _check_status(answers[-1])
-        return [_Part.of(it) for it in answers[:-1]]
+        return [Part.of(it) for it in answers[:-1]]
 
-    async def _get_one(self, request: dict[str, object]) -> _Part | None:
+    async def _get_one(self, request: dict[str, object]) -> Part | None:
         answer = await self._link.ask(self._direct, json.dumps(request).encode())
         if _is_end(answer):
             _check_status(answer)
             return None
-        return _Part.of(answer)
+        return Part.of(answer)
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[asyncio.Event]:
@@ -324,50 +295,31 @@ class JetStreamEngine:
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:
-            subscription = await self._link.subscribe(self._told, self._hear)
+            subscription = await self._link.subscribe(self._told, self._hear, NEWS_BYTES_MAX)
             try:
                 yield changed
             finally:
                 await self._link.unsubscribe(subscription)
         finally:
             self._watchers.discard(changed)
+            if not self._watchers:
+                self._news.clear()
 
     def _hear(self, message: Msg) -> None:
         """There is a new message in the stream."""
-        told_of = (message.headers or {}).get("Nats-Sequence", "")
-        if told_of.isdecimal():
-            self._told_of = max(self._told_of, int(told_of))
+        try:
+            part = Part.of(message)
+        except EngineUnfit as error:
+            log.warning("%s", error)
+            return
+        self._told_of = max(self._told_of, part.sequence)
+        if self._watchers:
+            self._news.add(part)
         self._wake()
 
     def _wake(self) -> None:
         for changed in self._watchers:
             changed.set()
-
-
-def _whole(parts: Sequence[_Part]) -> list[Entry]:
-    """The entries that these messages are, all of them whole."""
-    entries = []
-    at = 0
-    while at < len(parts):
-        first = parts[at]
-        group = parts[at : at + first.count]
-        right = [
-            (it.mark, it.number, it.sequence) == (first.mark, n, first.sequence + n - 1)
-            for n, it in enumerate(group, 1)
-        ]
-        if len(group) < first.count or not all(right):
-            raise EngineUnfit(
-                f"the messages from {first.sequence} on are not the whole of an entry"
-            )
-        entries.append(_entry(group))
-        at += first.count
-    return entries
-
-
-def _entry(parts: Sequence[_Part]) -> Entry:
-    first, last = parts[0], parts[-1]
-    data = first.data if len(parts) == 1 else b"".join(it.data for it in parts)
-    return Entry(first.sequence - 1, last.sequence, first.ledger_id, first.offset, first.mark, data)
 
 
 def _is_end(message: Msg) -> bool:

@@ -168,14 +168,19 @@ class NatsLink:
         except (nats.errors.Error, OSError) as error:
             raise EngineUnavailable(f"sending to {subject} failed: {error!r}") from error
 
-    async def subscribe(self, subject: str, told: Callable[[Msg], None]) -> Subscription:
-        """Be told what comes at a subject, also after the connection broke and was made anew."""
+    async def subscribe(
+        self, subject: str, told: Callable[[Msg], None], pending_bytes_max: int
+    ) -> Subscription:
+        """Be told what comes at a subject, also after the connection broke and was made anew. What `told` could not be
+        called with yet is dropped when it is more than so many bytes."""
 
         async def came(message: Msg) -> None:
             told(message)
 
         try:
-            return await self._client.subscribe(subject, cb=came)
+            return await self._client.subscribe(
+                subject, cb=came, pending_bytes_limit=pending_bytes_max
+            )
         except (nats.errors.Error, OSError) as error:
             raise EngineUnavailable(f"following {subject} failed: {error!r}") from error
 
