@@ -44,7 +44,7 @@ def shrunk(mistake: str) -> tuple[int, int, str, bool]:
     ("mistake", "kinds"),
     [
         ("no-epoch-check", {"fenced-acknowledged"}),
-        ("frontier-passes-open", {"read-past-open"}),
+        ("frontier-passes-open", {"read-past-open", "gap"}),
         ("lose-offset", {"offset-went-back", "group-torn"}),
         ("answer-at-once", {"lost-write", "offset-went-back", "id-reused", "id-went-back"}),
     ],
