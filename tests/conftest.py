@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
+
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that lives for seconds: what a better compiler takes it would never give back."""
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs like this, and every process that a test starts would inherit it: those

@@ -100,7 +100,7 @@ def main() -> None:
         .option("stream", sink)
         .option("point", point)
         .option("victim", str(os.getpgid(0)) if victim == "driver" else "0")
-        .option("mark", str(Path(folder) / "killed"))
+        .option("mark", str(Path(folder) / f"killed {point}"))
         .option("checkpointLocation", str(Path(folder) / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -60,16 +60,18 @@ def outcome(pipe: Pipe, source: str) -> Counter[bytes]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", POINTS)
-def test_a_driver_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point: str) -> None:
+def test_a_driver_dies_at_every_point_of_a_micro_batch(
+    pipe: Pipe, ts: Client, make: Make, tmp_path: Path
+) -> None:
+    """Each driver goes on where the one before it was killed, and comes a little further."""
     source, sink = make(2), make(3)
     fill(ts, source, 80)
-    arguments = (pipe.url, source, sink, str(tmp_path), point, "driver")
-    assert run_driver(*arguments) == -signal.SIGKILL
-    assert (tmp_path / "killed").exists()
     expected = outcome(pipe, source)
-    found = Counter(pipe.items(sink))
-    assert found <= expected
+    for point in POINTS:
+        arguments = (pipe.url, source, sink, str(tmp_path), point, "driver")
+        assert run_driver(*arguments) == -signal.SIGKILL, point
+        assert (tmp_path / f"killed {point}").exists()
+        assert Counter(pipe.items(sink)) <= expected, point
     assert run_driver(*arguments) == 0
     assert Counter(pipe.items(sink)) == expected
 
