@@ -113,6 +113,13 @@ KIN_CONNECTIONS_MAX = 256
 KIN_IDLE_S = 60.0
 """When a connection to another shard is closed that nobody uses: a busy shard has something to tell more often."""
 
+HANDOVER_ASK_S = 1.5
+"""How long a node that should lead a shard waits until the one that does has stopped, and how long that one waits until it
+knows of it. Then it is tried again, or the leader gives the shard up by itself."""
+
+HANDOVERS_MAX = 4
+"""Shards that a node takes from others at the same time: the more there are, the longer each of them stands still."""
+
 SHARD_RESTART_S_MIN = 0.1
 """The pause before the process of a shard that has ended is started again; it doubles each time."""
 

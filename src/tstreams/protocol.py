@@ -599,6 +599,14 @@ class AskDecision(Message, frozen=True):
     reason: str
 
 
+class HandOver(Message, frozen=True):
+    """A node that should lead a shard is ready to, and asks the one that leads it to stop. Answered with `Done` when that
+    has stopped: from then on it decides nothing, and answers no reader. Sealed, as what shards say to each other is."""
+
+    node: str
+    """Who asks."""
+
+
 class Decision(Message, frozen=True, tag=22):
     """The answer to `AskDecision`. It never changes."""
 

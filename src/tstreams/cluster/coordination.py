@@ -194,8 +194,11 @@ class Coordination(Protocol):
     ) -> None:
         """Tell the others something new of this node. What is not named stays."""
 
-    async def lead(self, shard: int, *, above: int = 0) -> int | None:
-        """Become the leader of a shard if nobody else is: the epoch, or None if another leads.
+    async def lead(
+        self, shard: int, *, above: int = 0, instead_of: Leader | None = None
+    ) -> int | None:
+        """Become the leader of a shard if nobody else is, or only `instead_of`, who has said that it stopped, and leads in
+        no other epoch by now: the epoch, or None if another leads.
 
         The epoch is greater than all before it, and than `above`, which the caller has seen in the log. Asking
         again for what this session leads already gives the same epoch.

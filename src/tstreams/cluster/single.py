@@ -164,8 +164,10 @@ class SingleCoordination:
         self._view.nodes[self._node.id] = self._node
         self._watches.tell(Changes(nodes=True))
 
-    async def lead(self, shard: int, *, above: int = 0) -> int | None:
-        """Lead a shard, in an epoch above `above`, or in the one in which it is led already."""
+    async def lead(
+        self, shard: int, *, above: int = 0, instead_of: Leader | None = None
+    ) -> int | None:
+        """Lead a shard, in an epoch above `above`, or in the one in which it is led already. Nobody else ever does."""
         check_shard(self._open().cluster, shard)
         led = self._view.leaders.get(shard)
         if led is not None:

@@ -17,6 +17,7 @@ from ..limits import COORDINATION_DEADLINE_S
 from . import zookeeper_entries as entries
 from .coordination import (
     Cluster,
+    Leader,
     Node,
     Placement,
     SessionCallback,
@@ -166,8 +167,10 @@ class ZooKeeperCoordination:
         async with self._updating:  # or an older entry might come after a newer one
             await entries.claim_node(session, self._layout, self._node, _deadline())
 
-    async def lead(self, shard: int, *, above: int = 0) -> int | None:
-        """Lead a shard if no other node does."""
+    async def lead(
+        self, shard: int, *, above: int = 0, instead_of: Leader | None = None
+    ) -> int | None:
+        """Lead a shard if no other node does but `instead_of`."""
         session, node = self._ready(), self._myself()
         check_shard(self.cluster, shard)
         async with self._turns[shard]:
@@ -175,7 +178,7 @@ class ZooKeeperCoordination:
                 return self._led[shard]
             try:
                 leader = await entries.claim_leader(
-                    session, self._layout, shard, node.id, above, _deadline()
+                    session, self._layout, shard, node.id, above, instead_of, _deadline()
                 )
             except BaseException:
                 self._stale(
@@ -327,7 +330,9 @@ class ZooKeeperCoordination:
             elif self._led[shard] != led.get(shard):
                 self._stale(self._layout.leader(shard))
             else:
-                log.warning("the leadership of shard %d was taken from this node", shard)
+                log.info(
+                    "another leads shard %d by now, or nobody: this node's entry is gone", shard
+                )
                 del self._led[shard]
                 found.add(Changes(leaders=frozenset((shard,))))
 

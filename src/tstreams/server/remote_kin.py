@@ -15,7 +15,7 @@ import moebius
 
 from ..errors import Error, NotLeader, Unavailable
 from ..limits import KIN_ASK_S, KIN_CONNECT_S, KIN_CONNECTIONS_MAX, KIN_HOPS_MAX, KIN_IDLE_S
-from ..protocol import AnyReply, decode_reply, encode
+from ..protocol import AnyReply, HandOver, decode_reply, encode
 from .kin import KIN, KinMessage
 from .seal import Seal
 
@@ -67,7 +67,7 @@ class RemoteKin:
         asking = sum(it.asking for it in self._ways.values())
         return RemoteKinStatistics(len(self._ways), asking)
 
-    async def ask(self, shard: int, message: KinMessage) -> AnyReply:
+    async def ask(self, shard: int, message: KinMessage | HandOver) -> AnyReply:
         """The answer of another shard, wherever it is led.
 
         `Unavailable` if nobody is known to lead it, if it does not answer within `KIN_ASK_S`, or if whoever answers does

@@ -123,6 +123,13 @@ class Replica:
             self.shared.begin_leading(epoch)
             self._led = True
 
+    async def catch_up(self) -> None:
+        """Have all that the log has at this moment: then there is little left to read when it takes over."""
+        log_ = self._log
+        if log_ is None or not self.is_open:
+            raise Unavailable(self.shard.failed or "the shard is being opened")
+        await log_.catch_up()
+
     async def step_down(self) -> None:
         """Lead no longer, and follow. What is under way is waited for, for a moment."""
         async with self._steps:

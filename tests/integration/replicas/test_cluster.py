@@ -24,7 +24,7 @@ from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings, create_cluster
 from tstreams.errors import NotLeader
 from tstreams.protocol import Done, GetStream, ShardInfo, encode
-from tstreams.server import cluster_node, load
+from tstreams.server import load, membership
 from tstreams.server.cluster_node import ClusterNode
 from tstreams.sharding import home_of, shard_of
 
@@ -173,7 +173,7 @@ def test_a_node_tells_how_busy_it_is(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "NOTICEABLE", 0.002)
-    monkeypatch.setattr(cluster_node, "REPORT_EVERY_S", 0.1)
+    monkeypatch.setattr(membership, "REPORT_EVERY_S", 0.1)
     folder = tmp_path / "cluster"
     single.create_cluster(folder, new_cluster("test", shards=2, replicas=1))
     node = ClusterNode(
