@@ -255,15 +255,16 @@ CLIENT_WINDOW_BYTES = 32 * MIB
 CLIENT_WINDOW_REQUESTS = 4096
 """Requests that a client has under way. What is begun later waits behind them, keepalives too."""
 
-MAP_TIMEOUT_S = 2.0
-"""How long a client waits for a node to say where shards are, until it asks another one."""
+MAP_TIMEOUT_S_MIN, MAP_TIMEOUT_S_MAX = 0.5, 4.0
+"""How long a client waits for a node to say where shards are, until it asks another one; it doubles each time, in case that
+all of them are slow."""
 
 MAP_DIAL_S = 0.5
 """The same if there is no connection to that node yet: it may be down."""
 
-MAP_PAUSE_S_MIN, MAP_PAUSE_S_MAX = 0.02, 1.0
-"""The pause before a client asks again where shards are; it doubles each time. Another node takes over in seconds, and
-thousands of clients may ask."""
+MAP_PAUSE_S_MIN, MAP_PAUSE_S_MAX = 0.02, 0.5
+"""The pause before a client asks again where shards are, or a little less; it doubles each time. Another node takes over in
+seconds, and thousands of clients may ask; but as long as the pause is, they learn of it late."""
 
 MAP_CALM_S = 2.0
 """If all shards were where they should be for so long, the pauses begin anew."""

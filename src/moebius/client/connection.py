@@ -24,6 +24,7 @@ from ..transports.link import Link
 from ..transports.zmq_dealer import DealerLink
 from .exchange import Exchange
 from .states import State
+from .vigil import Vigil
 
 log = logging.getLogger("moebius.client")
 
@@ -45,6 +46,7 @@ class Settings:
     on_push: Callable[[bytes], None] | None = None
     on_state: Callable[[State], None] | None = None
     on_refused: Callable[[str, Error], bool] | None = None
+    on_silent: Callable[[bool], None] | None = None
 
 
 class Connection:
@@ -193,17 +195,33 @@ class Connection:
 
     async def _watch(self, link: Link) -> None:
         """Ping until the link is lost; a server that is silent for too long is dead."""
-        limits = self._settings.limits
-        missed = 0
+        limits, exchange = self._settings.limits, self.exchange
+        vigil = Vigil(limits, eager=self._settings.on_silent is not None)
+        looked_at, heard = self._loop.time(), exchange.heard
         while not self._lost.is_set():
             try:
-                await asyncio.wait_for(self._lost.wait(), limits.heartbeat_s)
+                await asyncio.wait_for(self._lost.wait(), vigil.pace_s)
             except TimeoutError:
-                missed = 0 if link.touched() else missed + 1
-                if missed >= limits.heartbeats_missed_max:
-                    link.abort(f"the server was silent for {missed * limits.heartbeat_s:g} s")
-                else:
-                    link.send(Ping(missed), ())
+                now, silent = self._loop.time(), vigil.silent
+                moved, heard = exchange.heard != heard, exchange.heard
+                found = vigil.look(
+                    now - looked_at, touched=link.touched(), moved=moved, busy=exchange.busy
+                )
+                looked_at = now
+                if vigil.silent != silent:
+                    self._tell_silence(vigil.silent)
+                if found.dead:
+                    silent_s = limits.heartbeat_s * limits.heartbeats_missed_max
+                    link.abort(f"the server was silent for {silent_s:g} s")
+                elif found.ping:
+                    link.send(Ping(0), ())
+
+    def _tell_silence(self, silent: bool) -> None:
+        assert self._settings.on_silent is not None
+        try:
+            self._settings.on_silent(silent)
+        except Exception:
+            log.exception("on_silent failed")
 
     def _shut(self, error: Error) -> None:
         self._enter(State.CLOSED)
