@@ -114,8 +114,12 @@ KIN_IDLE_S = 60.0
 """When a connection to another shard is closed that nobody uses: a busy shard has something to tell more often."""
 
 HANDOVER_ASK_S = 1.5
-"""How long a node that should lead a shard waits until the one that does has stopped, and how long that one waits until it
-knows of it. Then it is tried again, or the leader gives the shard up by itself."""
+"""How long a node that leads a shard may take to say that another may lead it, and to say that it has stopped. Then it is
+asked again, or gives the shard up by itself."""
+
+HANDOVER_STOP_S = 10.0
+"""How long a node that leads by what the coordination service says waits for the word of the one before that it has
+stopped, as long as that is there: longer than a session lasts of which nothing is heard."""
 
 HANDOVERS_MAX = 4
 """Shards that a node takes from others at the same time: the more there are, the longer each of them stands still."""

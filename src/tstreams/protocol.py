@@ -600,11 +600,13 @@ class AskDecision(Message, frozen=True):
 
 
 class HandOver(Message, frozen=True):
-    """A node that should lead a shard is ready to, and asks the one that leads it to stop. Answered with `Done` when that
-    has stopped: from then on it decides nothing, and answers no reader. Sealed, as what shards say to each other is."""
+    """A node that should lead a shard is ready to, and asks the one that leads it. Without an epoch: whether it may.
+    With one: it does by what the coordination service says, and the other is to stop. Answered with `Done` when that is so:
+    then it decides nothing more, and answers no reader. Sealed, as what shards say to each other is."""
 
     node: str
     """Who asks."""
+    epoch: Id = 0
 
 
 class Decision(Message, frozen=True, tag=22):

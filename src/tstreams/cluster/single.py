@@ -177,6 +177,9 @@ class SingleCoordination:
         self._watches.tell(Changes(leaders=frozenset((shard,))))
         return epoch
 
+    def note_leader(self, shard: int, leader: Leader) -> None:
+        """There is nobody who could say so."""
+
     async def release(self, shard: int) -> None:
         """Lead it no longer."""
         check_shard(self._open().cluster, shard)

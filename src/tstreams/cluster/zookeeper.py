@@ -194,6 +194,16 @@ class ZooKeeperCoordination:
                 self._watches.tell(Changes(leaders=frozenset((shard,))))
             return self._led.get(shard)
 
+    def note_leader(self, shard: int, leader: Leader) -> None:
+        """Another node leads a shard: it says so before ZooKeeper does."""
+        if leader.node == self._myself().id or leader.epoch < self._view.epochs.get(shard, 0):
+            return
+        led = self._led.get(shard)
+        if led is not None and led < leader.epoch:
+            del self._led[shard]
+        if self._view.led_by(shard, leader):
+            self._watches.tell(Changes(leaders=frozenset((shard,))))
+
     async def release(self, shard: int) -> None:
         """Lead a shard no longer."""
         session = self._ready()

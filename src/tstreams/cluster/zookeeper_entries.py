@@ -43,7 +43,7 @@ async def claim_leader(
     instead_of: Leader | None,
     deadline_s: float,
 ) -> Leader:
-    """Lead a shard, unless another node does than `instead_of`, which has stopped. Who leads it now, and in which epoch.
+    """Lead a shard, unless another node does than `instead_of`. Who leads it now, and in which epoch.
 
     The epoch is raised and the entry made in one transaction, so there never is a leader whose epoch was not raised
     for it. An entry of an earlier session of the same node (it was restarted, or its session was lost) is replaced:

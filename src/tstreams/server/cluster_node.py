@@ -136,7 +136,7 @@ class ClusterNode(Node):
         except BaseException:
             await self.stop()
             raise
-        handovers = Handovers(None if self._remote is None else self._remote.ask)
+        handovers = Handovers(None if self._remote is None else self._remote.ask_node)
         self._seats = [
             Seat(self.id, replica, self.coordination, handovers)
             for replica in self.replicas.values()

@@ -22,7 +22,7 @@ def register(router: Router, gate: Gate, shards: int, seat: Callable[[int], Seat
         async def hand_over(request: Request) -> bytes:
             message = read(request)
             try:
-                await seat(number).hand_over(message.node)
+                await seat(number).hand_over(message.node, message.epoch)
             except Error as error:
                 raise wire_error(error) from None
             return encode(Done())

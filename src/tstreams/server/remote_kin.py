@@ -67,7 +67,13 @@ class RemoteKin:
         asking = sum(it.asking for it in self._ways.values())
         return RemoteKinStatistics(len(self._ways), asking)
 
-    async def ask(self, shard: int, message: KinMessage | HandOver) -> AnyReply:
+    async def ask_node(self, addresses: Sequence[str], shard: int, message: HandOver) -> AnyReply:
+        """The answer of the node that has these addresses, whether it leads the shard or not."""
+        command = f"{shard}:{KIN}{type(message).__name__}"
+        data = encode(message)
+        return await self._ask_at(shard, addresses, command, (data, self._seal.of(command, data)))
+
+    async def ask(self, shard: int, message: KinMessage) -> AnyReply:
         """The answer of another shard, wherever it is led.
 
         `Unavailable` if nobody is known to lead it, if it does not answer within `KIN_ASK_S`, or if whoever answers does

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from ..cluster.coordination import Coordination, Leader, leader_among
+from ..cluster.coordination import Coordination, Leader, Node, leader_among
 from ..cluster.succession import Duty, Standpoint, duty_of
 from ..errors import Error, Unavailable
-from ..limits import HANDOVER_ASK_S, HANDOVERS_MAX
+from ..limits import HANDOVER_ASK_S, HANDOVER_STOP_S, HANDOVERS_MAX
 from ..logs import fields
 from ..protocol import AnyReply, HandOver
 from .replica import Replica
@@ -21,26 +21,37 @@ log = logging.getLogger("tstreams.server")
 LOOK_EVERY_S = 1.0
 """How often a seat looks whether all is as it should be if nothing has changed: what has failed is tried again."""
 
-AskLeader: TypeAlias = Callable[[int, HandOver], Awaitable[AnyReply]]
-"""Sends a message to whoever leads a shard."""
+_STOP_PAUSE_S = 0.05
+
+AskNode: TypeAlias = Callable[[Sequence[str], int, HandOver], Awaitable[AnyReply]]
+"""Sends a message of a shard to the node with these addresses."""
 
 
 class Handovers:
     """How the seats of a node ask for shards that other nodes lead: a few at a time, so that none has to wait for long
-    in the middle of it."""
+    in the middle of it. Without a way to other nodes those give up by themselves what others should lead."""
 
-    def __init__(self, ask: AskLeader | None = None) -> None:
-        self.ask = ask
-        """None: there is no way to other nodes. Then they give up what others should lead by themselves."""
+    def __init__(self, ask: AskNode | None = None) -> None:
+        self._ask = ask
         self.turns = asyncio.Semaphore(HANDOVERS_MAX)
+
+    async def ask(self, node: Node | None, shard: int, message: HandOver) -> None:
+        """Wait for the word of a node; `Unavailable` if it does not say it in time."""
+        if node is None or self._ask is None:
+            raise Unavailable("there is no way to the node that leads")
+        try:
+            async with asyncio.timeout(HANDOVER_ASK_S):
+                await self._ask(node.addresses, shard, message)
+        except TimeoutError:
+            raise Unavailable(f"{node.id} does not answer") from None
 
 
 class Seat:
     """One shard on this node.
 
     Invariants: it leads only in the epoch that coordination gave it in the present session. A leadership that is lost in the
-    log is given back there, so that others may have it. It never takes the place of a node whose session lasts before that
-    one has said that it leads no more.
+    log is given back there, so that others may have it. It does not take the log over from a node whose session lasts before
+    that one has said that it leads no more.
     """
 
     def __init__(
@@ -53,12 +64,12 @@ class Seat:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._started = False
-        self._asked: tuple[str, asyncio.Future[None]] | None = None
-        """Who wants to lead, and waits until this node does not."""
+        self._looked = asyncio.Condition()
+        """Told after each look."""
+        self._heir: str | None = None
+        """Who should lead, as it was seen then."""
         self._wanted_at: float | None = None
         """Since when another should lead what is led here."""
-        self._stopped_at: float | None = None
-        """When it stopped leading because its heir had asked."""
         self.settled = False
         """Whether all was as it should be when it was looked at last."""
         self.tried = False
@@ -90,21 +101,22 @@ class Seat:
                 async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
                     await self._changed.wait()
 
-    async def hand_over(self, heir: str) -> None:
-        """Let another node lead. Returns when this one does not; `Unavailable` if it does not see it that way in time."""
-        stopped: asyncio.Future[None] = self._loop.create_future()
-        self._asked = heir, stopped
+    async def hand_over(self, heir: str, epoch: int) -> None:
+        """Another node wants to lead. Without an epoch it asks whether this one agrees; with one it leads by what the
+        coordination service says, and this one has stopped when it returns. `Unavailable` if that takes too long."""
+        if epoch:
+            self._coordination.note_leader(self.number, Leader(heir, epoch))
         self.look()
         try:
             async with asyncio.timeout(HANDOVER_ASK_S):
-                await stopped
+                async with self._looked:
+                    await self._looked.wait_for(
+                        lambda: not self._replica.leading or (not epoch and self._heir == heir)
+                    )
         except TimeoutError:
             raise Unavailable(
                 f"shard {self.number} is led by {self._node}, as far as that knows"
             ) from None
-        finally:
-            if self._asked is not None and self._asked[1] is stopped:
-                self._asked = None
 
     # Inside.
 
@@ -113,20 +125,13 @@ class Seat:
         places = self._coordination.view.placement.shards[self.number]
         if self._node in places and not self._started:
             await self._start()
-        while True:
-            here = self._look_around()
-            duty = duty_of(here)
-            replica.shared.expect(
-                duty in (Duty.TAKE, Duty.HAND_OVER, Duty.AWAIT_HEIR)
-                or (duty is Duty.LEAD and here.first == self._node)
-            )
-            if duty is Duty.HAND_OVER:
-                await self._stop_for(here.first)
-            elif duty is Duty.GIVE_UP:
-                await self._give_up(here.first)
-            else:
-                break
-        self._answer_heir()
+        while (duty := duty_of(here := self._look_around())) is Duty.GIVE_UP:
+            replica.shared.expect(False)
+            await self._give_up(here.first)
+        replica.shared.expect(here.first == self._node and here.alive)
+        self._heir = here.first
+        async with self._looked:
+            self._looked.notify_all()
         if duty is Duty.TAKE:
             await self._take()
         elif duty is Duty.FOLLOW and self._started and self._is_elsewhere():
@@ -142,23 +147,18 @@ class Seat:
         leader = view.leaders.get(number)
         led_by = None if leader is None else leader.node
         first = leader_among(view.placement.shards[number], view.nodes, number, led_by)
-        granted = coordination.leads(number)
         leading = self._replica.shard.epoch if self._replica.leading else None
         if leading is None or first == self._node:
             self._wanted_at = None
         elif self._wanted_at is None:
             self._wanted_at = now
-        if granted is None or leading is not None:
-            self._stopped_at = None
         return Standpoint(
             node=self._node,
             first=first,
             alive=coordination.alive(),
-            granted=granted,
+            granted=coordination.leads(number),
             leading=leading,
-            asked_by=None if self._asked is None else self._asked[0],
             wanted_s=0.0 if self._wanted_at is None else now - self._wanted_at,
-            stopped_s=None if self._stopped_at is None else now - self._stopped_at,
         )
 
     async def _start(self) -> None:
@@ -169,77 +169,62 @@ class Seat:
             raise
         self._started = True
 
-    # Leading no longer.
-
-    async def _stop_for(self, heir: str | None) -> None:
-        """The heir takes the leader's entry when it hears that this node has stopped."""
-        await self._step_down(heir)
-        self._stopped_at = self._loop.time()
-        self._answer_heir()
-
     async def _give_up(self, heir: str | None) -> None:
-        if self._replica.leading:
-            await self._step_down(heir)
-        self._stopped_at = None
+        """Lead no longer, and keep nobody else from it."""
+        replica, begun_at = self._replica, self._loop.time()
+        if replica.leading:
+            epoch = replica.shard.epoch
+            await replica.step_down()
+            log.info(
+                "leads shard %d no longer",
+                self.number,
+                extra=fields(epoch=epoch, heir=heir, took_ms=self._ms_since(begun_at)),
+            )
         if self._coordination.leads(self.number) is not None:
             await self._coordination.release(self.number)
-
-    async def _step_down(self, heir: str | None) -> None:
-        epoch, begun_at = self._replica.shard.epoch, self._loop.time()
-        await self._replica.step_down()
-        log.info(
-            "leads shard %d no longer",
-            self.number,
-            extra=fields(epoch=epoch, heir=heir, took_ms=self._ms_since(begun_at)),
-        )
-
-    def _answer_heir(self) -> None:
-        if self._asked is not None and not self._replica.leading:
-            _, stopped = self._asked
-            if not stopped.done():
-                stopped.set_result(None)
 
     # Leading.
 
     async def _take(self) -> None:
+        """Lead, if nobody else does, or only one that agrees."""
         leader = self._coordination.view.leaders.get(self.number)
         if leader is None or leader.node == self._node:
             await self._lead(None)
             return
         async with self._handovers.turns:
-            if await self._ask(leader):
+            if await self._is_agreed(leader):
                 await self._lead(leader)
 
-    async def _ask(self, leader: Leader) -> bool:
-        """Have all that the log has, and then ask the node that leads to stop; whether it did."""
-        if self._handovers.ask is None:
-            return False
+    async def _is_agreed(self, leader: Leader) -> bool:
+        """Have all that the log has, and ask the node that leads whether it lets us lead."""
+        node = self._coordination.view.nodes.get(leader.node)
         try:
-            async with asyncio.timeout(HANDOVER_ASK_S):
-                await self._replica.catch_up()
-                await self._handovers.ask(self.number, HandOver(self._node))
-        except (Error, TimeoutError) as error:
-            log.info(
-                "shard %d is not handed over yet: %s",
-                self.number,
-                error or "no answer",
-                extra=fields(leader=leader.node),
-            )
+            await self._replica.catch_up()
+            await self._handovers.ask(node, self.number, HandOver(self._node))
+        except Error as error:
+            extra = fields(leader=leader.node)
+            log.info("shard %d is not handed over yet: %s", self.number, error, extra=extra)
             return False
         return True
 
-    async def _lead(self, instead_of: Leader | None) -> None:
-        """Lead, if nobody else does but who has stopped."""
-        replica, number = self._replica, self.number
+    async def _lead(self, old: Leader | None) -> None:
+        """Lead, if nobody else does but `old`, who has agreed to it."""
+        number, times = self.number, dict[str, int]()
         begun_at = self._loop.time()
         epoch = await self._coordination.lead(
-            number, above=replica.shard.epoch, instead_of=instead_of
+            number, above=self._replica.shard.epoch, instead_of=old
         )
         if epoch is None:
             return
-        claimed_ms = self._ms_since(begun_at)
         try:
-            await replica.lead(epoch)
+            times["claimed_ms"] = self._ms_since(begun_at)
+            if old is not None:
+                stopping_at = self._loop.time()
+                await self._until_stopped(old, epoch)
+                times["handed_over_ms"] = self._ms_since(stopping_at)
+            taking_at = self._loop.time()
+            await self._replica.lead(epoch)
+            times["taken_over_ms"] = self._ms_since(taking_at)
         except BaseException:
             with contextlib.suppress(Error):
                 await self._coordination.release(number)
@@ -247,13 +232,22 @@ class Seat:
         log.info(
             "leads shard %d",
             number,
-            extra=fields(
-                epoch=epoch,
-                after=None if instead_of is None else instead_of.node,
-                claimed_ms=claimed_ms,
-                took_ms=self._ms_since(begun_at),
-            ),
+            extra=fields(epoch=epoch, took_ms=self._ms_since(begun_at), **times),
         )
+
+    async def _until_stopped(self, old: Leader, epoch: int) -> None:
+        """Tell the leader before to stop, until it says that it has, or is not there any more. One that neither answers nor
+        sees that its entry is another's has lost its session long before we stop waiting."""
+        until = self._loop.time() + HANDOVER_STOP_S
+        nodes = self._coordination.view.nodes
+        while (node := nodes.get(old.node)) is not None and self._loop.time() < until:
+            try:
+                await self._handovers.ask(node, self.number, HandOver(self._node, epoch))
+                return
+            except Error as error:
+                extra = fields(leader=old.node)
+                log.info("shard %d is not free yet: %s", self.number, error, extra=extra)
+            await asyncio.sleep(_STOP_PAUSE_S)
 
     def _ms_since(self, moment: float) -> int:
         return round(1000 * (self._loop.time() - moment))

@@ -80,10 +80,17 @@ class Cluster(Site):
     def all_follow(self) -> bool:
         return all(it.is_open for node in self.nodes.values() for it in node.replicas.values())
 
+    def is_at_rest(self, number: int) -> bool:
+        """Whether a shard is led by the node that should lead it in the end."""
+        leader = self.nodes.get(self.leader_of(number) or "")
+        if leader is None or leader.coordination is None:
+            return False
+        return leader.coordination.view.placement.shards[number][0] == leader.id
+
     def wait_for_leaders(self) -> None:
         eventually(self.all_follow, 60)
         for number in range(SHARDS):
-            eventually(lambda number=number: self.leader_of(number), 60)
+            eventually(lambda number=number: self.is_at_rest(number), 60)
 
     def address_of(self, number: int) -> str:
         """Where whoever leads a shard can be reached."""
