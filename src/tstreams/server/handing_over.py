@@ -7,7 +7,7 @@ from collections.abc import Callable
 from moebius import Request, Router, Strategy
 
 from ..errors import Error
-from ..protocol import Done, HandOver, encode
+from ..protocol import HandedOver, HandOver, encode
 from .gate import Gate
 from .kin import KIN
 from .seat import Seat
@@ -22,10 +22,10 @@ def register(router: Router, gate: Gate, shards: int, seat: Callable[[int], Seat
         async def hand_over(request: Request) -> bytes:
             message = read(request)
             try:
-                await seat(number).hand_over(message.node, message.epoch)
+                place = await seat(number).hand_over(message.node, message.epoch)
             except Error as error:
                 raise wire_error(error) from None
-            return encode(Done())
+            return encode(HandedOver(place))
 
         name = f"{number}:{KIN}{HandOver.__name__}"
         router.command(name, strategy=Strategy.PARALLEL)(hand_over)

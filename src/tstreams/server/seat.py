@@ -11,9 +11,10 @@ from typing import TypeAlias
 from ..cluster.coordination import Coordination, Leader, Node, leader_among
 from ..cluster.succession import Duty, Standpoint, duty_of
 from ..errors import Error, Unavailable
+from ..ledger.engine import Place
 from ..limits import HANDOVER_ASK_S, HANDOVER_STOP_S, HANDOVERS_MAX
 from ..logs import fields
-from ..protocol import AnyReply, HandOver
+from ..protocol import AnyReply, HandedOver, HandOver
 from .replica import Replica
 
 log = logging.getLogger("tstreams.server")
@@ -35,15 +36,16 @@ class Handovers:
         self._ask = ask
         self.turns = asyncio.Semaphore(HANDOVERS_MAX)
 
-    async def ask(self, node: Node | None, shard: int, message: HandOver) -> None:
-        """Wait for the word of a node; `Unavailable` if it does not say it in time."""
+    async def ask(self, node: Node | None, shard: int, message: HandOver) -> Place:
+        """Wait for the word of a node, and up to where it has the log; `Unavailable` if it does not say it in time."""
         if node is None or self._ask is None:
             raise Unavailable("there is no way to the node that leads")
         try:
             async with asyncio.timeout(HANDOVER_ASK_S):
-                await self._ask(node.addresses, shard, message)
+                answer = await self._ask(node.addresses, shard, message)
         except TimeoutError:
             raise Unavailable(f"{node.id} does not answer") from None
+        return answer.place if isinstance(answer, HandedOver) else 0
 
 
 class Seat:
@@ -101,9 +103,10 @@ class Seat:
                 async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
                     await self._changed.wait()
 
-    async def hand_over(self, heir: str, epoch: int) -> None:
+    async def hand_over(self, heir: str, epoch: int) -> Place:
         """Another node wants to lead. Without an epoch it asks whether this one agrees; with one it leads by what the
-        coordination service says, and this one has stopped when it returns. `Unavailable` if that takes too long."""
+        coordination service says, and this one has stopped when it returns. Up to where it has the log; `Unavailable` if
+        it takes too long."""
         if epoch:
             self._coordination.note_leader(self.number, Leader(heir, epoch))
         self.look()
@@ -117,6 +120,7 @@ class Seat:
             raise Unavailable(
                 f"shard {self.number} is led by {self._node}, as far as that knows"
             ) from None
+        return self._replica.place
 
     # Inside.
 
@@ -218,12 +222,13 @@ class Seat:
             return
         try:
             times["claimed_ms"] = self._ms_since(begun_at)
+            end = 0
             if old is not None:
                 stopping_at = self._loop.time()
-                await self._until_stopped(old, epoch)
+                end = await self._until_stopped(old, epoch)
                 times["handed_over_ms"] = self._ms_since(stopping_at)
             taking_at = self._loop.time()
-            await self._replica.lead(epoch)
+            await self._replica.lead(epoch, end)
             times["taken_over_ms"] = self._ms_since(taking_at)
         except BaseException:
             with contextlib.suppress(Error):
@@ -235,19 +240,19 @@ class Seat:
             extra=fields(epoch=epoch, took_ms=self._ms_since(begun_at), **times),
         )
 
-    async def _until_stopped(self, old: Leader, epoch: int) -> None:
-        """Tell the leader before to stop, until it says that it has, or is not there any more. One that neither answers nor
-        sees that its entry is another's has lost its session long before we stop waiting."""
+    async def _until_stopped(self, old: Leader, epoch: int) -> Place:
+        """Tell the leader before to stop, until it says that it has, or is not there any more: where its log ended, or 0. One
+        that neither answers nor sees that its entry is another's has lost its session long before we stop waiting."""
         until = self._loop.time() + HANDOVER_STOP_S
         nodes = self._coordination.view.nodes
         while (node := nodes.get(old.node)) is not None and self._loop.time() < until:
             try:
-                await self._handovers.ask(node, self.number, HandOver(self._node, epoch))
-                return
+                return await self._handovers.ask(node, self.number, HandOver(self._node, epoch))
             except Error as error:
                 extra = fields(leader=old.node)
                 log.info("shard %d is not free yet: %s", self.number, error, extra=extra)
             await asyncio.sleep(_STOP_PAUSE_S)
+        return 0
 
     def _ms_since(self, moment: float) -> int:
         return round(1000 * (self._loop.time() - moment))
