@@ -83,6 +83,11 @@ class Client:
             self._connection = Connection(self._settings)
         return self._connection
 
+    def hurry(self) -> None:
+        """The server may be there again: if there is no connection, try to make one now. On the loop."""
+        if self._connection is not None:
+            self._connection.hurry()
+
     async def close(self) -> None:
         """End every request with `Closed`, and the connection. May be called again."""
         if self._connection is not None:

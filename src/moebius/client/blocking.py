@@ -319,6 +319,11 @@ class Client:
                 return gate.acquire(timeout=timeout_s)
         return self._io.wait(gate, connection, timeout_s)
 
+    def hurry(self) -> None:
+        """The server may be there again: if there is no connection, try to make one now. On the I/O thread."""
+        if self._is_started:
+            self._connection.hurry()
+
     def go_on(self) -> None:
         """A request was begun whose answer nobody is going to `wait` for: let it come by itself."""
         self._io.go_on()

@@ -69,6 +69,7 @@ class Connection:
         self._link: Link | None = None
         self._welcome: asyncio.Future[Welcome] | None = None
         self._lost = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._lost_reason = ""
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._task = self._loop.create_task(self._run())
@@ -83,6 +84,10 @@ class Connection:
             raise Disconnected(
                 f"no connection to {whom} within {timeout_s:g} s: {self._lost_reason}"
             ) from None
+
+    def hurry(self) -> None:
+        """There is reason to believe that the server is there: try to connect now, if that is due later."""
+        self._hurry.set()
 
     async def close(self) -> None:
         """End all requests, and the connection; comes back when it is really closed."""
@@ -124,8 +129,10 @@ class Connection:
                     self._shut(error)
                     return
                 self._lost_reason = str(error) or repr(error)
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-                delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)
+                if await self._rest(delay_s * random.uniform(0.5, 1.0)):
+                    delay_s = limits.reconnect_delay_s_min
+                else:
+                    delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)
                 continue
             delay_s = limits.reconnect_delay_s_min
             self.connects += 1
@@ -136,6 +143,14 @@ class Connection:
                 self._first.set_result(None)
             await self._watch(link)
             self._enter(State.RECONNECTING)
+
+    async def _rest(self, delay_s: float) -> bool:
+        """Between two attempts to connect; whether somebody was in a hurry."""
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                return await self._hurry.wait()
+        return False
 
     async def _connect(self) -> tuple[Link, Welcome]:
         settings = self._settings

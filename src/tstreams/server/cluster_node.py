@@ -47,6 +47,10 @@ LEAVE_S = 5.0
 """How long a node that ends waits until others lead what it led."""
 
 
+LEAVE_PAUSE_S = 0.1
+"""How long it serves on after that: clients that ask in this moment hear from it who leads now, and need not look for it."""
+
+
 class ClusterNode(Node):
     """Serves shards of a cluster, whose logs are kept by engines.
 
@@ -176,6 +180,7 @@ class ClusterNode(Node):
                 await coordination.withdraw()
                 while any(map(self._is_waited_for, led)):
                     await anext(watch)
+                await asyncio.sleep(LEAVE_PAUSE_S)
         except (TimeoutError, StopAsyncIteration):
             log.warning("this node ends before others lead what it led")
         except Error as error:

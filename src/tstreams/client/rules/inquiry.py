@@ -65,8 +65,10 @@ class Inquiry:
     def begin(self) -> None:
         """Something is unclear. If all was clear for long, there is no pause before the first question."""
         now = time.monotonic()
-        if not self._is_wanted() and now - self._wanted_at > MAP_CALM_S:
-            self.calm()
+        if not self._is_wanted():
+            self._stations.ask_anew()
+            if now - self._wanted_at > MAP_CALM_S:
+                self.calm()
         self._wanted_at = now
 
     def calm(self) -> None:
@@ -124,8 +126,6 @@ class Inquiry:
         if self._is_wanted():
             self._wanted_at = time.monotonic()
             self.go_on()
-        else:
-            self._stations.ask_anew()
 
     def lost(self, station: Station) -> None:
         """A connection is gone, or silent: what it was asked it will not answer."""

@@ -279,7 +279,9 @@ class Routing:
                 self._carry(route, station)
 
     def _expect(self, route: Route, station: Station) -> None:
-        """A node that should lead is being connected to. If that takes long, it may have gone meanwhile."""
+        """A node that should lead is being connected to: now, whenever the next attempt was due. If that takes long, it may
+        have gone meanwhile."""
+        station.wire.hurry()
 
         def look() -> None:
             if route.station is station and not station.answers:
