@@ -427,6 +427,7 @@ class ZooKeeperCoordination:
         task = asyncio.get_running_loop().create_task(self._quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # it may have been cancelled before it began
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:

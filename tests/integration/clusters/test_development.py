@@ -353,7 +353,7 @@ def test_a_leader_that_stood_still_tells_nobody_what_it_knew(development: Develo
             after = producer.instant([b"after"], partition=0)
             routing = ts._link.shards.routing
             assert routing is not None
-            (left,) = [it for it in routing.stations if it.node == leader]
+            (left,) = [it for it in routing.stations if it.address == address]
             assert left.connected  # nobody waited for the end of the connection
         finally:
             os.kill(pid, signal.SIGCONT)
