@@ -42,7 +42,9 @@ def test_a_server_that_stops_is_found_out_with_the_third_look() -> None:
     assert not watcher.is_silent()  # it may have nothing to say
     watcher.look()
     assert watcher.is_silent()
-    watcher.look(pongs=True)
+    watcher.look(busy=False)  # what was under way has gone elsewhere: that is no sign of life
+    assert watcher.is_silent()
+    watcher.look(pongs=True, busy=False)
     assert not watcher.is_silent()
 
 

@@ -22,7 +22,8 @@ class Vigil:
     something is under way and nothing comes, one after a look, then after two, four and so on, so that a server which
     stands still is found out soon. Long waits for an answer are usual, so only a ping that is not answered says anything.
 
-    `silent` is whether the server owes us the answer to a ping for a look or longer, while something is under way.
+    `silent` is whether the server owed us the answer to a ping for a look or longer, while something was under way, and
+    nothing has come since.
     """
 
     def __init__(self, limits: Limits, *, eager: bool) -> None:
@@ -54,7 +55,7 @@ class Vigil:
             self._quiet_s += elapsed_s
             if self._quiet_s >= self._dead_s:
                 return Findings(dead=True)
-            self.silent = self._eager and busy and (self.silent or (self._owed and not late))
+            self.silent |= self._eager and busy and self._owed and not late
         anxious = self._eager and busy and not touched and self._pinged_s >= self._patience_s
         if not anxious and self._pinged_s < self._heartbeat_s - self.pace_s / 2:
             return Findings()
