@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from ..errors import Error, Fenced, InvalidState, NotFound, Unavailable
+from ..errors import Error, Fenced, InvalidState, NotFound, Timeout, Unavailable
 from ..limits import COORDINATION_DEADLINE_S
 from . import zookeeper_entries as entries
 from .coordination import (
@@ -164,8 +164,16 @@ class ZooKeeperCoordination:
         node = changed_node(self._myself(), load, shard_loads, draining, leaving, holds)
         pack_node(node)  # refused before anything depends on it
         self._node = node
-        async with self._updating:  # or an older entry might come after a newer one
-            await entries.claim_node(session, self._layout, self._node, _deadline())
+        deadline_s = _deadline()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._updating.acquire()  # or an older entry might come after a newer one
+        except TimeoutError:
+            raise Timeout("ZooKeeper has not answered those in time who came before") from None
+        try:
+            await entries.claim_node(session, self._layout, self._node, deadline_s)
+        finally:
+            self._updating.release()
 
     async def lead(
         self, shard: int, *, above: int = 0, instead_of: Leader | None = None
