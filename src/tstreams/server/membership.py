@@ -21,9 +21,9 @@ log = logging.getLogger("tstreams.server")
 REPORT_EVERY_S = 1.0
 """How often a node looks how busy it is. It is told only if that has changed."""
 
-STARTING_S = 10.0
-"""A node that has begun tells what it has when it has tried to open everything, or after so long. What is led by others
-is left to them until then: opening the rest would hold up whoever writes."""
+OPENING_S = 10.0
+"""A node that opens shards tells that it has them when all are open, or after so long. What is led by others is left to them
+until then: opening the rest would hold up whoever writes."""
 
 
 class Membership:
@@ -36,7 +36,6 @@ class Membership:
         self._replicas = replicas
         self._seats = seats
         self._director = Director()
-        self._begun_at = asyncio.get_running_loop().time()
         self._told: tuple[int, ...] = ()
         """The shards that it told the others to have."""
 
@@ -77,14 +76,15 @@ class Membership:
 
     # Inside.
 
-    def _has_begun(self) -> bool:
-        begun_s = asyncio.get_running_loop().time() - self._begun_at
-        return begun_s >= STARTING_S or all(it.tried for it in self._seats)
+    def _is_opening(self) -> bool:
+        since = asyncio.get_running_loop().time() - OPENING_S
+        return any(it.opening_since is not None and it.opening_since > since for it in self._seats)
 
     async def _tell_what_it_holds(self) -> None:
         """So that others let it lead when it can, and not before."""
         holds = tuple(it.number for it in self._replicas.values() if it.is_open)
-        if holds == self._told or not self._has_begun():
+        lost = not set(self._told) <= set(holds)
+        if holds == self._told or (self._is_opening() and not lost):
             return
         try:
             await self._coordination.update(holds=holds)

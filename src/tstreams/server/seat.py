@@ -74,8 +74,8 @@ class Seat:
         """Since when another should lead what is led here."""
         self.settled = False
         """Whether all was as it should be when it was looked at last."""
-        self.tried = False
-        """Whether it has looked once: what can be opened is open."""
+        self.opening_since: float | None = None
+        """When it began to open what is being opened."""
         replica.on_lost = self.look
         replica.shared.alive = coordination.alive
 
@@ -98,7 +98,6 @@ class Seat:
             except Error as error:
                 self.settled = False
                 log.warning("shard %d: %s; trying again", self.number, error)
-            self.tried = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
                     await self._changed.wait()
@@ -132,7 +131,8 @@ class Seat:
         while (duty := duty_of(here := self._look_around())) is Duty.GIVE_UP:
             replica.shared.expect(False)
             await self._give_up(here.first)
-        replica.shared.expect(here.first == self._node and here.alive)
+        leads_elsewhere = duty is Duty.TAKE and self._leader_elsewhere() is not None
+        replica.shared.expect(here.first == self._node and here.alive and not leads_elsewhere)
         self._heir = here.first
         async with self._looked:
             self._looked.notify_all()
@@ -144,6 +144,11 @@ class Seat:
 
     def _is_elsewhere(self) -> bool:
         return self._node not in self._coordination.view.placement.shards[self.number]
+
+    def _leader_elsewhere(self) -> Leader | None:
+        """The leader, if that is another node."""
+        leader = self._coordination.view.leaders.get(self.number)
+        return None if leader is None or leader.node == self._node else leader
 
     def _look_around(self) -> Standpoint:
         coordination, number, now = self._coordination, self.number, self._loop.time()
@@ -166,11 +171,14 @@ class Seat:
         )
 
     async def _start(self) -> None:
+        self.opening_since = self._loop.time()
         try:
             await self._replica.start()
         except BaseException:
             await self._replica.close()
             raise
+        finally:
+            self.opening_since = None
         self._started = True
 
     async def _give_up(self, heir: str | None) -> None:
@@ -191,8 +199,8 @@ class Seat:
 
     async def _take(self) -> None:
         """Lead, if nobody else does, or only one that agrees."""
-        leader = self._coordination.view.leaders.get(self.number)
-        if leader is None or leader.node == self._node:
+        leader = self._leader_elsewhere()
+        if leader is None:
             await self._lead(None)
             return
         async with self._handovers.turns:
@@ -220,6 +228,7 @@ class Seat:
         )
         if epoch is None:
             return
+        self._replica.shared.expect(True)  # those who hear of it come here from now on
         try:
             times["claimed_ms"] = self._ms_since(begun_at)
             end = 0
