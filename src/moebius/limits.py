@@ -76,6 +76,10 @@ class Limits:
     heartbeats_missed_max: int = 3
     """How many in a row mean dead: one may be lost to a pause, three are not an accident."""
 
+    silence_s: float = 1.0
+    """How often a client that wants to know of silence looks whether a server to which something is under way
+    still says anything. A server that stands still is noticed after two or three of these."""
+
     idle_timeout_s: float = 600.0
     """A peer that promised no heartbeats is forgotten after this long without a message, unless
     one of its requests is running. ZeroMQ tells us of no disconnect: without it the table of

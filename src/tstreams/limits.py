@@ -113,6 +113,17 @@ KIN_CONNECTIONS_MAX = 256
 KIN_IDLE_S = 60.0
 """When a connection to another shard is closed that nobody uses: a busy shard has something to tell more often."""
 
+HANDOVER_ASK_S = 1.5
+"""How long a node that leads a shard may take to say that another may lead it, and to say that it has stopped. Then it is
+asked again, or gives the shard up by itself."""
+
+HANDOVER_STOP_S = 10.0
+"""How long a node that leads by what the coordination service says waits for the word of the one before that it has
+stopped, as long as that is there: longer than a session lasts of which nothing is heard."""
+
+HANDOVERS_MAX = 4
+"""Shards that a node takes from others at the same time: the more there are, the longer each of them stands still."""
+
 SHARD_RESTART_S_MIN = 0.1
 """The pause before the process of a shard that has ended is started again; it doubles each time."""
 
@@ -248,15 +259,16 @@ CLIENT_WINDOW_BYTES = 32 * MIB
 CLIENT_WINDOW_REQUESTS = 4096
 """Requests that a client has under way. What is begun later waits behind them, keepalives too."""
 
-MAP_TIMEOUT_S = 2.0
-"""How long a client waits for a node to say where shards are, until it asks another one."""
+MAP_TIMEOUT_S_MIN, MAP_TIMEOUT_S_MAX = 0.5, 4.0
+"""How long a client waits for a node to say where shards are, until it asks another one; it doubles each time, in case that
+all of them are slow."""
 
 MAP_DIAL_S = 0.5
 """The same if there is no connection to that node yet: it may be down."""
 
-MAP_PAUSE_S_MIN, MAP_PAUSE_S_MAX = 0.02, 1.0
-"""The pause before a client asks again where shards are; it doubles each time. Another node takes over in seconds, and
-thousands of clients may ask."""
+MAP_PAUSE_S_MIN, MAP_PAUSE_S_MAX = 0.02, 0.5
+"""The pause before a client asks again where shards are, or a little less; it doubles each time. Another node takes over in
+seconds, and thousands of clients may ask; but as long as the pause is, they learn of it late."""
 
 MAP_CALM_S = 2.0
 """If all shards were where they should be for so long, the pauses begin anew."""

@@ -599,6 +599,23 @@ class AskDecision(Message, frozen=True):
     reason: str
 
 
+class HandOver(Message, frozen=True):
+    """A node that should lead a shard is ready to, and asks the one that leads it. Without an epoch: whether it may.
+    With one: it does by what the coordination service says, and the other is to stop. Answered with `HandedOver` when that
+    is so: then it decides nothing more, and answers no reader. Sealed, as what shards say to each other is."""
+
+    node: str
+    """Who asks."""
+    epoch: Id = 0
+
+
+class HandedOver(Message, frozen=True, tag=43):
+    """The answer to `HandOver`."""
+
+    place: Id
+    """Up to where the node that answers has the log: all that it ever confirmed lies before that."""
+
+
 class Decision(Message, frozen=True, tag=22):
     """The answer to `AskDecision`. It never changes."""
 
@@ -1119,6 +1136,7 @@ AnyReply: TypeAlias = (
     | ClusterInfo
     | Intended
     | ClusterChecked
+    | HandedOver
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -146,6 +146,10 @@ class Nodes:
         asked = self.wires[name].take("Describe")
         asked.sink.done((encode(info or self.info(name)),))
 
-    def not_leader(self, shard: int = 0) -> NotLeader:
-        leader = self.leaders[shard]
+    def fall_silent(self, name: str, silent: bool = True) -> None:
+        self.wires[name].station.fell_silent(silent)
+
+    def not_leader(self, shard: int = 0, *, named: bool = False) -> NotLeader:
+        """The refusal of a node that does not know who leads, or does."""
+        leader = self.leaders[shard] if named else None
         return NotLeader(shard, self.epochs[shard], [] if leader is None else [address_of(leader)])

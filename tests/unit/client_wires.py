@@ -65,6 +65,7 @@ class Script:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.cancelled: list[Asked] = []
+        self.hurried = 0
 
     def begin(
         self,
@@ -86,6 +87,9 @@ class Script:
 
     def cancel(self, pending: Any) -> None:
         self.cancelled.append(pending)
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
     def go_on(self) -> None:
         """Answers come when a test gives them."""

@@ -34,7 +34,8 @@ class Client:
     `timeout` (seconds, None for ever) is the deadline of each call; it travels with the request.
     `on_push` gets what the server sends of its own accord; `on_state` each new `State`. `on_refused` is asked
     about each failure of a request that may be repeated, with its command and the error: if it says True, the
-    request belongs elsewhere, and is kept until it is withdrawn. All are called on the loop and must not block.
+    request belongs elsewhere, and is kept until it is withdrawn. `on_silent` hears that a server to which something is
+    under way does not answer a ping, and later that it does again. All are called on the loop and must not block.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Client:
         on_push: Callable[[bytes], None] | None = None,
         on_state: Callable[[State], None] | None = None,
         on_refused: Callable[[str, Error], bool] | None = None,
+        on_silent: Callable[[bool], None] | None = None,
     ) -> None:
         self._settings = Settings(
             target=url if callable(url) else parse_address(url),
@@ -61,6 +63,7 @@ class Client:
             on_push=on_push,
             on_state=on_state,
             on_refused=on_refused,
+            on_silent=on_silent,
         )
         self._timeout_s = timeout
         self._connection: Connection | None = None
@@ -79,6 +82,11 @@ class Client:
         if self._connection is None:
             self._connection = Connection(self._settings)
         return self._connection
+
+    def hurry(self) -> None:
+        """The server may be there again: if there is no connection, try to make one now. On the loop."""
+        if self._connection is not None:
+            self._connection.hurry()
 
     async def close(self) -> None:
         """End every request with `Closed`, and the connection. May be called again."""

@@ -40,7 +40,8 @@ class Client:
     `timeout` (seconds, None for ever) is the deadline of each call; it travels with the request.
     `on_push` gets what the server sends of its own accord; `on_state` each new `State`. `on_refused` is asked
     about each failure of a request that may be repeated, with its command and the error: if it says True, the
-    request belongs elsewhere, and is kept until it is withdrawn. All are called on the I/O thread and must not
+    request belongs elsewhere, and is kept until it is withdrawn. `on_silent` hears that a server to which something is
+    under way does not answer a ping, and later that it does again. All are called on the I/O thread and must not
     block. After a fork the child must make its own client.
 
     It waits `connect_timeout` for the first connection. With None it does not wait, and can be made on any
@@ -61,6 +62,7 @@ class Client:
         on_push: Callable[[bytes], None] | None = None,
         on_state: Callable[[State], None] | None = None,
         on_refused: Callable[[str, Error], bool] | None = None,
+        on_silent: Callable[[bool], None] | None = None,
     ) -> None:
         settings = Settings(
             target=url if callable(url) else parse_address(url),
@@ -72,6 +74,7 @@ class Client:
             on_push=on_push,
             on_state=on_state,
             on_refused=on_refused,
+            on_silent=on_silent,
         )
         self._limits = settings.limits
         self._timeout_s = timeout
@@ -315,6 +318,11 @@ class Client:
             with self._io.crowd():
                 return gate.acquire(timeout=timeout_s)
         return self._io.wait(gate, connection, timeout_s)
+
+    def hurry(self) -> None:
+        """The server may be there again: if there is no connection, try to make one now. On the I/O thread."""
+        if self._is_started:
+            self._connection.hurry()
 
     def go_on(self) -> None:
         """A request was begun whose answer nobody is going to `wait` for: let it come by itself."""

@@ -24,6 +24,7 @@ from ..transports.link import Link
 from ..transports.zmq_dealer import DealerLink
 from .exchange import Exchange
 from .states import State
+from .vigil import Vigil
 
 log = logging.getLogger("moebius.client")
 
@@ -45,6 +46,7 @@ class Settings:
     on_push: Callable[[bytes], None] | None = None
     on_state: Callable[[State], None] | None = None
     on_refused: Callable[[str, Error], bool] | None = None
+    on_silent: Callable[[bool], None] | None = None
 
 
 class Connection:
@@ -67,6 +69,7 @@ class Connection:
         self._link: Link | None = None
         self._welcome: asyncio.Future[Welcome] | None = None
         self._lost = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._lost_reason = ""
         self._first: asyncio.Future[None] = self._loop.create_future()
         self._task = self._loop.create_task(self._run())
@@ -81,6 +84,10 @@ class Connection:
             raise Disconnected(
                 f"no connection to {whom} within {timeout_s:g} s: {self._lost_reason}"
             ) from None
+
+    def hurry(self) -> None:
+        """There is reason to believe that the server is there: try to connect now, if that is due later."""
+        self._hurry.set()
 
     async def close(self) -> None:
         """End all requests, and the connection; comes back when it is really closed."""
@@ -122,8 +129,10 @@ class Connection:
                     self._shut(error)
                     return
                 self._lost_reason = str(error) or repr(error)
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-                delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)
+                if await self._rest(delay_s * random.uniform(0.5, 1.0)):
+                    delay_s = limits.reconnect_delay_s_min
+                else:
+                    delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)
                 continue
             delay_s = limits.reconnect_delay_s_min
             self.connects += 1
@@ -134,6 +143,14 @@ class Connection:
                 self._first.set_result(None)
             await self._watch(link)
             self._enter(State.RECONNECTING)
+
+    async def _rest(self, delay_s: float) -> bool:
+        """Between two attempts to connect; whether somebody was in a hurry."""
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                return await self._hurry.wait()
+        return False
 
     async def _connect(self) -> tuple[Link, Welcome]:
         settings = self._settings
@@ -193,17 +210,33 @@ class Connection:
 
     async def _watch(self, link: Link) -> None:
         """Ping until the link is lost; a server that is silent for too long is dead."""
-        limits = self._settings.limits
-        missed = 0
+        limits, exchange = self._settings.limits, self.exchange
+        vigil = Vigil(limits, eager=self._settings.on_silent is not None)
+        looked_at, heard = self._loop.time(), exchange.heard
         while not self._lost.is_set():
             try:
-                await asyncio.wait_for(self._lost.wait(), limits.heartbeat_s)
+                await asyncio.wait_for(self._lost.wait(), vigil.pace_s)
             except TimeoutError:
-                missed = 0 if link.touched() else missed + 1
-                if missed >= limits.heartbeats_missed_max:
-                    link.abort(f"the server was silent for {missed * limits.heartbeat_s:g} s")
-                else:
-                    link.send(Ping(missed), ())
+                now, silent = self._loop.time(), vigil.silent
+                moved, heard = exchange.heard != heard, exchange.heard
+                found = vigil.look(
+                    now - looked_at, touched=link.touched(), moved=moved, busy=exchange.busy
+                )
+                looked_at = now
+                if vigil.silent != silent:
+                    self._tell_silence(vigil.silent)
+                if found.dead:
+                    silent_s = limits.heartbeat_s * limits.heartbeats_missed_max
+                    link.abort(f"the server was silent for {silent_s:g} s")
+                elif found.ping:
+                    link.send(Ping(0), ())
+
+    def _tell_silence(self, silent: bool) -> None:
+        assert self._settings.on_silent is not None
+        try:
+            self._settings.on_silent(silent)
+        except Exception:
+            log.exception("on_silent failed")
 
     def _shut(self, error: Error) -> None:
         self._enter(State.CLOSED)

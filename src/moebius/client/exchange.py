@@ -141,6 +141,11 @@ class Exchange:
         self._transmitted(pending, error)
 
     @property
+    def heard(self) -> int:
+        """How much came that was asked for, or pushed: not what only shows that the server is there."""
+        return self.replies + self.items + self.failures + self.pushes
+
+    @property
     def busy(self) -> bool:
         """Whether requests are under way; from any thread."""
         return bool(self._sent)

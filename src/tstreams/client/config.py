@@ -60,7 +60,7 @@ class ClientConfig:
     """Where to connect, and how."""
 
     url: str
-    """The address of a node, several of them with commas between, or the URL of a front door."""
+    """The address of a node, or the URL of a front door; or several of either, with commas between: any will do."""
     token: str = field(default="", repr=False)
     timeout: float = CLIENT_TIMEOUT_S
     tls: Tls | ssl.SSLContext | None = None

@@ -1,4 +1,4 @@
-"""Finding a server: by the URL of its front door (`http://host:7080`), or by the addresses of some of its nodes.
+"""Finding a server: by the URLs of some of its front doors (`http://host:7080`), or by the addresses of some of its nodes.
 
 Asked before each attempt to connect: so a client finds its server also after that has moved.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import itertools
+import random
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -22,6 +24,8 @@ from .config import ClientConfig, Tls
 
 ANSWER_BYTES_MAX = 1024 * 1024
 """What a front door may answer: thousands of nodes fit."""
+ANSWER_S = 2.0
+"""How long a front door may take, until the next one is asked."""
 _SCHEMES = ("http", "https")
 
 
@@ -44,11 +48,12 @@ class Locator:
         """The only address that was named, if it is one."""
         self.seeds: Sequence[str] = ()
         """All that were named, if they are addresses of nodes."""
-        if config.url.lower().startswith(("http://", "https://")):
-            self.target = _FrontDoor(config).locate
-            self._host, self._scheme = urlsplit(config.url).hostname or "", "tcp"
+        addresses = tuple(it.strip() for it in config.url.split(","))
+        if addresses[0].lower().startswith(("http://", "https://")):
+            self.target = _FrontDoors([_FrontDoor(it, config.tls) for it in addresses]).locate
+            self._host, self._scheme = urlsplit(addresses[0]).hostname or "", "tcp"
             return
-        self.seeds = addresses = tuple(it.strip() for it in config.url.split(","))
+        self.seeds = addresses
         try:
             first, *_ = [parse_address(it) for it in addresses]
         except moebius.Error as error:
@@ -75,36 +80,62 @@ class _Round:
         return next(self._addresses)
 
 
+class _FrontDoors:
+    """One front door, or several of which any will do: the one that answered last is asked first. Of the nodes that it names
+    each attempt gets another one, so that none which stands still is tried again and again."""
+
+    def __init__(self, doors: Sequence[_FrontDoor]) -> None:
+        self._doors = deque(doors)
+        self._attempts = random.randrange(1 << 16)  # not all clients begin with the same node
+
+    async def locate(self) -> str:
+        """The address of a node; `Unavailable` if no front door says any."""
+        problem = Unavailable("there is no front door")
+        for _ in range(len(self._doors)):
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    found = await self._doors[0].nodes()
+            except TimeoutError:
+                problem = Unavailable(f"{self._doors[0].url} does not answer")
+            except Unavailable as error:
+                problem = error
+            else:
+                self._attempts += 1
+                return found[self._attempts % len(found)]
+            self._doors.rotate(-1)
+        raise problem
+
+
 class _FrontDoor:
-    def __init__(self, config: ClientConfig) -> None:
-        self._url = config.url
+    def __init__(self, text: str, tls: Tls | ssl.SSLContext | None) -> None:
+        self.url = text
         try:
-            url = urlsplit(config.url)
+            url = urlsplit(text)
             self._host = url.hostname or ""
             self._secure = url.scheme.lower() == "https"
             self._port = url.port or (443 if self._secure else 80)
         except ValueError as error:
-            raise BadRequest(f"{config.url!r} is no URL: {error}") from None
+            raise BadRequest(f"{text!r} is no URL: {error}") from None
         if not self._host or url.scheme.lower() not in _SCHEMES or url.query or url.username:
-            raise BadRequest(f"{config.url!r} is not the URL of a front door: http://host:port")
+            raise BadRequest(f"{text!r} is not the URL of a front door: http://host:port")
         self._path = url.path.rstrip("/") + "/v1/nodes"
         self._host_header = url.netloc
-        self._tls = config.tls
+        self._tls = tls
 
-    async def locate(self) -> str:
-        """The address of a node; `Unavailable` if the front door does not say."""
+    async def nodes(self) -> list[str]:
+        """Addresses of nodes, one of each; `Unavailable` if the front door does not say."""
         try:
             raw = await self._ask()
             nodes = msgspec.json.decode(_body_of(raw), type=_Nodes)
         except (OSError, ValueError, EOFError, msgspec.MsgspecError) as error:
             raise Unavailable(
-                f"{self._url} does not say where the server is: {str(error) or repr(error)}"
+                f"{self.url} does not say where the server is: {str(error) or repr(error)}"
             ) from None
-        for node in nodes.items:
-            found = choose(node.addresses, self._host)
-            if found is not None:
-                return found
-        raise Unavailable(f"{self._url} knows no server with an address that leads there")
+        found = [choose(it.addresses, self._host) for it in nodes.items]
+        named = [it for it in found if it is not None]
+        if not named:
+            raise Unavailable(f"{self.url} knows no server with an address that leads there")
+        return named
 
     async def _ask(self) -> bytes:
         context = None

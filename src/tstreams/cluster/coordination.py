@@ -194,12 +194,19 @@ class Coordination(Protocol):
     ) -> None:
         """Tell the others something new of this node. What is not named stays."""
 
-    async def lead(self, shard: int, *, above: int = 0) -> int | None:
-        """Become the leader of a shard if nobody else is: the epoch, or None if another leads.
+    async def lead(
+        self, shard: int, *, above: int = 0, instead_of: Leader | None = None
+    ) -> int | None:
+        """Become the leader of a shard if nobody else is, or only `instead_of`, who has agreed, and leads in no other epoch
+        by now: the epoch, or None if another leads. `instead_of` may go on until it hears of it.
 
         The epoch is greater than all before it, and than `above`, which the caller has seen in the log. Asking
         again for what this session leads already gives the same epoch.
         """
+
+    def note_leader(self, shard: int, leader: Leader) -> None:
+        """Another node has said that it leads a shard, by what the service says: known here before the service tells.
+        If this node led it in an earlier epoch it does no longer."""
 
     async def release(self, shard: int) -> None:
         """Lead a shard no longer. Others may at once. Without effect if this session does not lead it."""

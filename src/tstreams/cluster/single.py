@@ -164,8 +164,10 @@ class SingleCoordination:
         self._view.nodes[self._node.id] = self._node
         self._watches.tell(Changes(nodes=True))
 
-    async def lead(self, shard: int, *, above: int = 0) -> int | None:
-        """Lead a shard, in an epoch above `above`, or in the one in which it is led already."""
+    async def lead(
+        self, shard: int, *, above: int = 0, instead_of: Leader | None = None
+    ) -> int | None:
+        """Lead a shard, in an epoch above `above`, or in the one in which it is led already. Nobody else ever does."""
         check_shard(self._open().cluster, shard)
         led = self._view.leaders.get(shard)
         if led is not None:
@@ -174,6 +176,9 @@ class SingleCoordination:
         self._view.led_by(shard, Leader(self._node.id, epoch))
         self._watches.tell(Changes(leaders=frozenset((shard,))))
         return epoch
+
+    def note_leader(self, shard: int, leader: Leader) -> None:
+        """There is nobody who could say so."""
 
     async def release(self, shard: int) -> None:
         """Lead it no longer."""

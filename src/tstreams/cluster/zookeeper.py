@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from ..errors import Error, Fenced, InvalidState, NotFound, Timeout, Unavailable
@@ -18,6 +17,7 @@ from ..limits import COORDINATION_DEADLINE_S
 from . import zookeeper_entries as entries
 from .coordination import (
     Cluster,
+    Leader,
     Node,
     Placement,
     SessionCallback,
@@ -165,11 +165,20 @@ class ZooKeeperCoordination:
         pack_node(node)  # refused before anything depends on it
         self._node = node
         deadline_s = _deadline()
-        async with _turn(self._updating, deadline_s):  # an older entry must not come after a newer
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._updating.acquire()  # or an older entry might come after a newer one
+        except TimeoutError:
+            raise Timeout("ZooKeeper has not answered those in time who came before") from None
+        try:
             await entries.claim_node(session, self._layout, self._node, deadline_s)
+        finally:
+            self._updating.release()
 
-    async def lead(self, shard: int, *, above: int = 0) -> int | None:
-        """Lead a shard if no other node does."""
+    async def lead(
+        self, shard: int, *, above: int = 0, instead_of: Leader | None = None
+    ) -> int | None:
+        """Lead a shard if no other node does but `instead_of`."""
         session, node = self._ready(), self._myself()
         check_shard(self.cluster, shard)
         async with self._turns[shard]:
@@ -177,7 +186,7 @@ class ZooKeeperCoordination:
                 return self._led[shard]
             try:
                 leader = await entries.claim_leader(
-                    session, self._layout, shard, node.id, above, _deadline()
+                    session, self._layout, shard, node.id, above, instead_of, _deadline()
                 )
             except BaseException:
                 self._stale(
@@ -192,6 +201,16 @@ class ZooKeeperCoordination:
             if self._view.led_by(shard, leader):
                 self._watches.tell(Changes(leaders=frozenset((shard,))))
             return self._led.get(shard)
+
+    def note_leader(self, shard: int, leader: Leader) -> None:
+        """Another node leads a shard: it says so before ZooKeeper does."""
+        if leader.node == self._myself().id or leader.epoch < self._view.epochs.get(shard, 0):
+            return
+        led = self._led.get(shard)
+        if led is not None and led < leader.epoch:
+            del self._led[shard]
+        if self._view.led_by(shard, leader):
+            self._watches.tell(Changes(leaders=frozenset((shard,))))
 
     async def release(self, shard: int) -> None:
         """Lead a shard no longer."""
@@ -329,7 +348,9 @@ class ZooKeeperCoordination:
             elif self._led[shard] != led.get(shard):
                 self._stale(self._layout.leader(shard))
             else:
-                log.warning("the leadership of shard %d was taken from this node", shard)
+                log.info(
+                    "another leads shard %d by now, or nobody: this node's entry is gone", shard
+                )
                 del self._led[shard]
                 found.add(Changes(leaders=frozenset((shard,))))
 
@@ -414,6 +435,7 @@ class ZooKeeperCoordination:
         task = asyncio.get_running_loop().create_task(self._quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # it may have been cancelled before it began
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -429,17 +451,3 @@ class ZooKeeperCoordination:
 
 def _deadline() -> float:
     return asyncio.get_running_loop().time() + COORDINATION_DEADLINE_S
-
-
-@asynccontextmanager
-async def _turn(lock: asyncio.Lock, deadline_s: float) -> AsyncIterator[None]:
-    """Hold a lock; `Timeout` if others have it until the deadline."""
-    try:
-        async with asyncio.timeout_at(deadline_s):
-            await lock.acquire()
-    except TimeoutError:
-        raise Timeout("ZooKeeper has not answered those that asked before in time") from None
-    try:
-        yield
-    finally:
-        lock.release()

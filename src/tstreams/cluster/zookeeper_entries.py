@@ -35,23 +35,32 @@ _CREATING_S = 60.0
 
 
 async def claim_leader(
-    session: Session, layout: Layout, shard: int, node: str, above: int, deadline_s: float
+    session: Session,
+    layout: Layout,
+    shard: int,
+    node: str,
+    above: int,
+    instead_of: Leader | None,
+    deadline_s: float,
 ) -> Leader:
-    """Lead a shard, unless another node does. Who leads it now, and in which epoch.
+    """Lead a shard, unless another node does than `instead_of`. Who leads it now, and in which epoch.
 
     The epoch is raised and the entry made in one transaction, so there never is a leader whose epoch was not raised
     for it. An entry of an earlier session of the same node (it was restarted, or its session was lost) is replaced:
     whoever made another meanwhile has raised the epoch, and then this transaction fails.
     """
     while True:
-        epoch = await session.read(layout.epoch(shard), deadline_s)
-        entry = await session.read(layout.leader(shard), deadline_s)
+        epoch, entry = await asyncio.gather(
+            session.read(layout.epoch(shard), deadline_s),
+            session.read(layout.leader(shard), deadline_s),
+        )
         if epoch is None:
             raise Corrupt(f"ZooKeeper has no epoch of shard {shard}: {layout.epoch(shard)} is gone")
         if entry is not None:
             leader = unpack_leader(entry[0])
             own = entry[1].ephemeralOwner == session.id
-            if leader.node != node or (own and leader.epoch > above):
+            other = leader.node != node and leader != instead_of
+            if other or (own and leader.epoch > above):
                 return leader
         leader = Leader(node, max(unpack_epoch(epoch[0]), above) + 1)
         steps = TransactionSteps()
@@ -66,8 +75,10 @@ async def claim_leader(
 async def drop_leader(session: Session, layout: Layout, shard: int, deadline_s: float) -> None:
     """Lead a shard no longer, if this session does. Others need not wait for the session to end."""
     while True:
-        epoch = await session.read(layout.epoch(shard), deadline_s)
-        entry = await session.read(layout.leader(shard), deadline_s)
+        epoch, entry = await asyncio.gather(
+            session.read(layout.epoch(shard), deadline_s),
+            session.read(layout.leader(shard), deadline_s),
+        )
         if epoch is None or entry is None or entry[1].ephemeralOwner != session.id:
             return
         steps = TransactionSteps()

@@ -28,6 +28,8 @@ log = logging.getLogger("tstreams.cluster")
 Found: TypeAlias = tuple[bytes, ZnodeStat]
 _NO_ANSWER = (zk.ConnectionLoss, zk.SessionMovedError, zk.OperationTimeoutError)
 _OVER = (zk.SessionExpiredError, zk.ConnectionClosedError, zk.AuthFailedError)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that runs while the machine sleeps, too, where there is one: ZooKeeper's does."""
 _BEATS = 4
 """Signs of life in one session timeout: three may go astray."""
 _ATTEMPTS = 4
@@ -104,7 +106,7 @@ class Session:
 
     def alive(self) -> bool:
         """Whether it surely lasts at this moment."""
-        return not self._ended.is_set() and time.monotonic() < self._heard + self._timeout_s
+        return not self._ended.is_set() and _now() < self._heard + self._timeout_s
 
     async def open(self, deadline_s: float) -> None:
         """Connect. `Timeout` if that took too long; the session is over then."""
@@ -216,7 +218,7 @@ class Session:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls.add(future)
         future.add_done_callback(self._calls.discard)
-        sent = time.monotonic()
+        sent = _now()
 
         def answered(result: Any) -> None:  # in a thread of kazoo
             if result.successful():
@@ -268,7 +270,7 @@ class Session:
         self._check = self._loop.call_later(delay_s, self._check_now)
 
     def _check_now(self) -> None:
-        left_s = self._heard + self._timeout_s - time.monotonic()
+        left_s = self._heard + self._timeout_s - _now()
         if left_s > 0:
             self._check_later(left_s)
         else:
@@ -298,10 +300,10 @@ class Session:
 
     def _beat(self) -> None:  # a thread
         while not self._quiet.wait(self._timeout_s / _BEATS):
-            if self._beating and time.monotonic() < self._beat_at + self._timeout_s:
+            if self._beating and _now() < self._beat_at + self._timeout_s:
                 continue  # kazoo still holds the last one: another would only queue behind it
             self._beating = True
-            self._beat_at = sent = time.monotonic()
+            self._beat_at = sent = _now()
 
             def answered(result: Any, sent: float = sent) -> None:
                 self._beating = False
@@ -313,6 +315,10 @@ class Session:
     def _in_loop(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(function, *args)
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
 
 
 def _hasty(handler: Any, patience_s: float) -> Any:

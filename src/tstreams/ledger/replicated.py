@@ -156,9 +156,11 @@ class ReplicatedLog:
             await self._catch_up()
         return self.end
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, end: Place = 0) -> None:
+        """Read to this place; to the present end, if none is given."""
         self._check_usable()
-        async for entry in read_until(self._engine, self._tail.place, await self._engine.end()):
+        end = end or await self._engine.end()
+        async for entry in read_until(self._engine, self._tail.place, end):
             self._take(entry)
 
     async def _read_some(self) -> bool:
@@ -199,15 +201,19 @@ class ReplicatedLog:
 
     # Writing.
 
-    async def take_over(self, epoch: int, now_ms: int) -> None:
+    async def take_over(self, epoch: int, now_ms: int, end: Place = 0) -> None:
         """Read to the end and begin a new ledger under this epoch: from then on every append of earlier writers fails.
+
+        `end` is where the sequence ends, if somebody has said so: then the engine is not asked for it. If it ends elsewhere,
+        that is found out when the ledger is begun.
 
         `InvalidState` if the log has seen this epoch, or a higher one. While the engine has no majority this waits;
         if it is cancelled, it may take effect all the same.
         """
         async with self._lock:
             while True:
-                await self._catch_up()
+                await self._catch_up(end)
+                end = 0
                 if epoch <= self.epoch:
                     raise InvalidState(
                         f"epoch {epoch} is not above {self.epoch}, which the log has seen"
@@ -343,6 +349,11 @@ class ReplicatedLog:
     def epoch(self) -> int:
         """The greatest epoch that the log has seen."""
         return self._mirror.ledgers.epoch
+
+    @property
+    def place(self) -> Place:
+        """The place in the engine's sequence up to which everything is here."""
+        return self._tail.place
 
     @property
     def end(self) -> Position:

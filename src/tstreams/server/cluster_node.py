@@ -5,36 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from moebius import Router
 
-from ..cluster.coordination import Cluster, Coordination, Outdated, leader_among
+from ..cluster.coordination import Cluster, Coordination, leader_among
 from ..cluster.coordination import Node as NodeEntry
-from ..cluster.director import Director
-from ..cluster.view import Watch
 from ..config import Config
 from ..errors import Error, InvalidState, NotLeader, Unavailable
 from ..ledger.engine import Engine
-from ..logs import fields
 from ..protocol import ClusterInfo, Measured, NodeInfo, ReplicaInfo, ShardInfo
 from ..version import __version__
 from .cluster_desk import ClusterDesk, register
 from .engines import Logs
 from .errands import Errands
 from .gate import Authorise
+from .handing_over import register as register_handover
 from .identity import check_cluster
 from .kin import Kin
-from .load import LoadMeter, work_of
 from .measuring import measure
+from .membership import Membership
 from .near_kin import NearKin
 from .node import Node
 from .remote_kin import RemoteKin
 from .replica import Replica
 from .seal import Seal
+from .seat import Handovers, Seat
 from .shard import Clock, system_clock
 from .storage import LocalStorage
 from .upkeep import SNAPSHOT_BYTES_MIN
@@ -45,15 +43,12 @@ log = logging.getLogger("tstreams.server")
 Coordinate = Callable[[NodeEntry], Coordination]
 """Makes the coordination of a node, as it describes itself."""
 
-LOOK_EVERY_S = 1.0
-"""How often a node looks whether all is as it should be if nothing has changed: what has failed is tried again."""
-
 LEAVE_S = 5.0
 """How long a node that ends waits until others lead what it led."""
 
 
-REPORT_EVERY_S = 1.0
-"""How often a node looks how busy it is. It is told only if that has changed."""
+LEAVE_PAUSE_S = 0.1
+"""How long it serves on after that: clients that ask in this moment hear from it who leads now, and need not look for it."""
 
 
 class ClusterNode(Node):
@@ -97,10 +92,7 @@ class ClusterNode(Node):
         self.coordination: Coordination | None = None
         self._seats: list[Seat] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._director = Director()
         self._desk: ClusterDesk | None = None
-        self._told: tuple[int, ...] = ()
-        """The shards that it told the others to have."""
 
     @property
     def ready(self) -> bool:
@@ -148,14 +140,16 @@ class ClusterNode(Node):
         except BaseException:
             await self.stop()
             raise
+        handovers = Handovers(None if self._remote is None else self._remote.ask_node)
         self._seats = [
-            Seat(self.id, replica, self.coordination) for replica in self.replicas.values()
+            Seat(self.id, replica, self.coordination, handovers)
+            for replica in self.replicas.values()
         ]
+        member = Membership(self.coordination, self.replicas, self._seats)
         for seat in self._seats:
             self._begin(seat.run())
-        self._begin(self._watch(self.coordination))
-        self._begin(self._arrange(self.coordination))
-        self._begin(self._report(self.coordination))
+        for work in (member.watch(), member.arrange(), member.report()):
+            self._begin(work)
 
     def _reach_others(self, coordination: Coordination) -> None:
         """Have shards reach those that other nodes lead, and be reached by them."""
@@ -186,6 +180,7 @@ class ClusterNode(Node):
                 await coordination.withdraw()
                 while any(map(self._is_waited_for, led)):
                     await anext(watch)
+                await asyncio.sleep(LEAVE_PAUSE_S)
         except (TimeoutError, StopAsyncIteration):
             log.warning("this node ends before others lead what it led")
         except Error as error:
@@ -258,75 +253,22 @@ class ClusterNode(Node):
 
     # Who leads what.
 
-    async def _watch(self, coordination: Coordination) -> None:
-        """Wake the seats with every change. It waits for nothing else: whoever is to lead should know at once."""
-        watch = coordination.watch()
-        while True:
-            for seat in self._seats:
-                seat.look()
-            await _changed(watch)
-
-    async def _arrange(self, coordination: Coordination) -> None:
-        """Tell the others what this node has, and direct them, if it is the one that does."""
-        watch = coordination.watch()
-        while True:
-            await self._tell_what_it_holds(coordination)
-            if coordination.directing:
-                await self._direct(coordination)
-            else:
-                self._director.rest(coordination.view)
-            await _changed(watch)
-
-    async def _tell_what_it_holds(self, coordination: Coordination) -> None:
-        """So that others let it lead when it can, and not before."""
-        holds = tuple(it.number for it in self.replicas.values() if it.is_open)
-        if holds == self._told:
-            return
-        try:
-            await coordination.update(holds=holds)
-            self._told = holds
-        except Error as error:
-            log.warning("what this node has could not be told: %s", error)
-
-    async def _direct(self, coordination: Coordination) -> None:
-        """Say where shards should be, if that is another place than before. Who leads meanwhile what a node led that is
-        gone needs no word: the next in the list does."""
-        before = coordination.view.placement
-        now_s = asyncio.get_running_loop().time()
-        after = self._director.decide(coordination.cluster, coordination.view, now_s)
-        if after != before.shards:
-            try:
-                await coordination.place(after, version=before.version)
-            except Outdated:
-                pass  # somebody else did
-            except Error as error:
-                log.warning("where shards should be could not be said: %s", error)
-
     def _not_leader(self, number: int) -> NotLeader:
         coordination = self.coordination
         leader = None if coordination is None else coordination.view.leaders.get(number)
         epoch = self.replicas[number].shard.epoch if leader is None else leader.epoch
         return NotLeader(number, epoch, self._locate(number))
 
-    async def _report(self, coordination: Coordination) -> None:
-        """Tell the others how busy this node is."""
-        meter = LoadMeter()
-        while True:
-            await asyncio.sleep(REPORT_EVERY_S)
-            led = [it.shard for it in self.replicas.values() if it.leading]
-            work = {it.number: work_of(it.metrics) for it in led}
-            load = meter.look(asyncio.get_running_loop().time(), time.thread_time(), work)
-            if load is not None and coordination.alive():
-                try:
-                    await coordination.update(load=load.node, shard_loads=load.shards)
-                    meter.told(load)
-                except Error as error:
-                    log.warning("how busy this node is could not be told: %s", error)
-
     # What it tells of itself.
 
     def _add_commands(self, router: Router) -> None:
         register(router, self._gate, self._opened_desk)
+        register_handover(router, self._gate, self._total, self._seat)
+
+    def _seat(self, number: int) -> Seat:
+        if number >= len(self._seats):
+            raise Unavailable("this node is about to join its cluster: ask again in a moment")
+        return self._seats[number]
 
     def _opened_desk(self) -> ClusterDesk:
         if self._desk is None:
@@ -383,94 +325,3 @@ class ClusterNode(Node):
         assert self._server is not None
         opened = [it.shard for it in self.replicas.values() if it.is_open]
         return measure(self._clock(), opened, self._server)
-
-
-async def _changed(watch: Watch) -> None:
-    """Wait until something changes; but now and then look all the same."""
-    with contextlib.suppress(TimeoutError, StopAsyncIteration):
-        async with asyncio.timeout(LOOK_EVERY_S):
-            await anext(watch)
-
-
-class Seat:
-    """The place of one shard on this node: sees to it that the replica does what coordination says.
-
-    Invariant: it leads only in the epoch that coordination gave it in the present session. A leadership that is lost
-    in the log is given back there, so that others may have it.
-    """
-
-    def __init__(self, node: str, replica: Replica, coordination: Coordination) -> None:
-        self._node = node
-        self._replica = replica
-        self._coordination = coordination
-        self._changed = asyncio.Event()
-        self._started = False
-        self.settled = False
-        """Whether all was as it should be when it was looked at last."""
-        replica.on_lost = self.look
-        replica.shared.alive = coordination.alive
-
-    def look(self) -> None:
-        """Something may have changed."""
-        self._changed.set()
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            self._changed.clear()
-            try:
-                await self._arrange()
-                self.settled = True
-            except Error as error:
-                self.settled = False
-                log.warning("shard %d: %s; trying again", self._replica.number, error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):  # `wait_for` may lose a cancel
-                    await self._changed.wait()
-
-    async def _arrange(self) -> None:
-        replica, coordination, number = self._replica, self._coordination, self._replica.number
-        places = coordination.view.placement.shards[number]
-        if self._node in places and not self._started:
-            await self._start()
-        leads = coordination.leads(number)
-        view = coordination.view
-        leader = view.leaders.get(number)
-        led_by = None if leader is None else leader.node
-        first = leader_among(places, view.nodes, number, led_by)
-        should = first == self._node and coordination.alive()
-        replica.shared.expect(should)
-        if replica.leading and (not should or replica.shard.epoch != leads):
-            epoch = replica.shard.epoch
-            await replica.step_down()
-            log.info("leads shard %d no longer", number, extra=fields(epoch=epoch, heir=first))
-        if leads is not None and not replica.leading:
-            await coordination.release(number)
-        if should and not replica.leading:
-            await self._lead()
-        elif self._started and self._node not in places:
-            self._started = False
-            await replica.close()
-
-    async def _start(self) -> None:
-        try:
-            await self._replica.start()
-        except BaseException:
-            await self._replica.close()
-            raise
-        self._started = True
-
-    async def _lead(self) -> None:
-        replica, number = self._replica, self._replica.number
-        epoch = await self._coordination.lead(number, above=replica.shard.epoch)
-        if epoch is None:
-            return
-        begun_at = asyncio.get_running_loop().time()
-        try:
-            await replica.lead(epoch)
-            took_ms = round(1000 * (asyncio.get_running_loop().time() - begun_at))
-            log.info("leads shard %d", number, extra=fields(epoch=epoch, took_ms=took_ms))
-        except BaseException:
-            with contextlib.suppress(Error):
-                await self._coordination.release(number)
-            raise

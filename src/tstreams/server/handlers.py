@@ -52,7 +52,7 @@ from ..protocol import (
 from .gate import Gate
 from .inspection import Inspection
 from .kin import KIN, KinMessage
-from .shard import Shard
+from .shard import ANY, Shard
 from .subscriptions import Answer
 from .wire import wire_error
 
@@ -72,10 +72,6 @@ _CHANGES: tuple[type[Change], ...] = (
     EndTransactions,
     PrepareStep,
 )
-
-ANY = "any:"
-"""What reads begin with that any node of a cluster may answer with what it has confirmed, which may be a little behind
-(`0:any:Fetch`). Without it only the leader answers."""
 
 
 class Handlers:
@@ -105,9 +101,9 @@ class Handlers:
             self._register_read(kind, _encoded(inspect))
         for kin in get_args(KinMessage):
             self._register(KIN + kin.__name__, self._from_kin(kin))
-        for prefix, usable in (("", shard.check_usable), (ANY, shard.condition.check)):
+        for prefix, any_node in (("", False), (ANY, True)):
             command = prefix + Subscribe.__name__
-            self.router.command(command, strategy=Strategy.PARALLEL)(self._subscribe(usable))
+            self.router.command(command, strategy=Strategy.PARALLEL)(self._subscribe(any_node))
 
     def _register(self, name: str, handler: Callable[[Request], object]) -> None:
         # What is answered later holds nobody up, so the order of arrival is all that is needed.
@@ -189,28 +185,32 @@ class Handlers:
 
     # Reading.
 
-    def _subscribe(self, check_usable: Callable[[], None]) -> Callable[[Request], object]:
+    def _subscribe(self, any_node: bool) -> Callable[[Request], object]:
         read, shard = self._gate.reader(Subscribe), self._shard
 
         def handle(request: Request) -> object:
             message = read(request)
-            check_usable()
+            shard.condition.check()
             return shard.subscriptions.serve(message, request.emit, shard.when_settled)
 
-        async def handle_copy(request: Request) -> AsyncIterator[Answer]:
+        async def handle_later(request: Request) -> AsyncIterator[Answer]:
             message = read(request)
-            check_usable()
-            assert shard.errands is not None
-            try:
-                await shard.errands.have(message.stream)
-            except Error as error:
-                raise wire_error(error) from None
+            check = shard.condition.check if any_node else shard.check_usable
+            if not any_node:
+                await shard.admit()
+            check()
+            if shard.errands is not None:
+                try:
+                    await shard.errands.have(message.stream)
+                except Error as error:
+                    raise wire_error(error) from None
+                check()  # it may have stopped leading meanwhile
             async for answer in shard.subscriptions.serve(
                 message, request.emit, shard.when_settled
             ):
                 yield answer
 
-        return handle if shard.shards == 1 else handle_copy
+        return handle if shard.stands_alone else handle_later
 
     def _get_stream(self, request: Request, message: GetStream) -> bytes:
         return encode(self._shard.kinship.stream_info(message))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from moebius import Request
+from moebius.errors import Error as WireError
 
 from ..core.transitions import WHOLE_STREAM
 from ..errors import Error, TooLarge
@@ -20,8 +21,10 @@ from .wire import wire_error
 class Reads:
     """Answers readers, at once or when there is something. The same times hold as for `Visible`."""
 
-    def __init__(self, visible: Visible) -> None:
+    def __init__(self, visible: Visible, check: Callable[[Request], None]) -> None:
+        """`check` refuses those who have waited in vain, if that must not be said here."""
         self._visible = visible
+        self._check = check
         self._waiters = Waiters()
         self._last_waiter = 0
 
@@ -118,7 +121,10 @@ class Reads:
             return
         request = self._dismiss(waiter)
         try:
+            self._check(request)
             self._visible.check_settled(waiter.fetch.stream, waiter.fetch.wants)
+        except WireError as error:
+            request.fail(error)
         except Error as error:
             request.fail(wire_error(error))
         else:

@@ -15,7 +15,7 @@ import moebius
 
 from ..errors import Error, NotLeader, Unavailable
 from ..limits import KIN_ASK_S, KIN_CONNECT_S, KIN_CONNECTIONS_MAX, KIN_HOPS_MAX, KIN_IDLE_S
-from ..protocol import AnyReply, decode_reply, encode
+from ..protocol import AnyReply, HandOver, decode_reply, encode
 from .kin import KIN, KinMessage
 from .seal import Seal
 
@@ -66,6 +66,12 @@ class RemoteKin:
         """What is open and under way now."""
         asking = sum(it.asking for it in self._ways.values())
         return RemoteKinStatistics(len(self._ways), asking)
+
+    async def ask_node(self, addresses: Sequence[str], shard: int, message: HandOver) -> AnyReply:
+        """The answer of the node that has these addresses, whether it leads the shard or not."""
+        command = f"{shard}:{KIN}{type(message).__name__}"
+        data = encode(message)
+        return await self._ask_at(shard, addresses, command, (data, self._seal.of(command, data)))
 
     async def ask(self, shard: int, message: KinMessage) -> AnyReply:
         """The answer of another shard, wherever it is led.

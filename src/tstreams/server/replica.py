@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from ..errors import Corrupt, Error, Unavailable
 from ..index import Index
-from ..ledger.engine import Engine, EngineUnfit
+from ..ledger.engine import Engine, EngineUnfit, Place
 from ..ledger.local import LEDGER_AGE_MS, LEDGER_BYTES
 from ..ledger.port import DiskFull, LogBehind
 from ..ledger.replicated import ReplicatedLog
@@ -110,18 +110,31 @@ class Replica:
         if self._task.done():
             self._task.result()
 
-    async def lead(self, epoch: int) -> None:
+    @property
+    def place(self) -> Place:
+        """Up to where it has the log; 0 if it is not open."""
+        return 0 if self._log is None else self._log.place
+
+    async def lead(self, epoch: int, end: Place = 0) -> None:
         """Take over under this epoch: read to the end, shut out whoever led before, serve. `InvalidState` if the log has
-        seen that epoch; waits as long as the engine has no majority. If it is cancelled it does not lead."""
+        seen that epoch; waits as long as the engine has no majority. If it is cancelled it does not lead. `end`: where
+        the log ends, if whoever led before has said so."""
         await self._opened.wait()
         async with self._steps:
             await self._step_down()  # it may lead in an earlier epoch
             log_ = self._log
             if log_ is None or self.shard.failed is not None:
                 raise Unavailable(self.shard.failed or "the shard is being opened")
-            await log_.take_over(epoch, self.shard.clock())
+            await log_.take_over(epoch, self.shard.clock(), end)
             self.shared.begin_leading(epoch)
             self._led = True
+
+    async def catch_up(self) -> None:
+        """Have all that the log has at this moment: then there is little left to read when it takes over."""
+        log_ = self._log
+        if log_ is None or not self.is_open:
+            raise Unavailable(self.shard.failed or "the shard is being opened")
+        await log_.catch_up()
 
     async def step_down(self) -> None:
         """Lead no longer, and follow. What is under way is waited for, for a moment."""

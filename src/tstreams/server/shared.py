@@ -89,6 +89,8 @@ class SharedShard:
         self._turn: tuple[Turn, Landing] | None = None
         """What is under way to the log."""
         self._line = Line(number)
+        self._decided = asyncio.Event()
+        """Set while it is clear whether this node leads."""
         self._entering = False
         """Whether somebody who has waited is being let in."""
 
@@ -131,9 +133,16 @@ class SharedShard:
         self._let_in()
 
     def expect(self, expecting: bool) -> None:
-        """Whether this node is about to lead: then who asks waits for that, and is not sent elsewhere."""
+        """Whether this node is about to lead, or to know who does: then who asks waits for that, and is not sent
+        elsewhere."""
         self.expecting = expecting
         self._let_in()
+
+    async def admit(self) -> None:
+        """See `Barrier.admit`."""
+        while self.expecting and not self.leading:
+            await self._decided.wait()
+        self.check()
 
     def retire(self) -> Landing | None:
         """Take nothing more. What is under way, if anything is, has been answered when this is done; `follow` then."""
@@ -217,6 +226,10 @@ class SharedShard:
 
     def _let_in(self) -> None:
         """The next turn: what has waited, until so much is decided that it goes to the log."""
+        if self.leading or not self.expecting:
+            self._decided.set()
+        else:
+            self._decided.clear()
         if self._entering:
             return
         self._entering = True

@@ -93,6 +93,9 @@ class Barrier(Protocol):
     def check(self) -> None:
         """Refuse everything that only a leader does, if this is none."""
 
+    async def admit(self) -> None:
+        """Wait while it is about to lead; refuse as `check` does."""
+
     def holds(self, request: Request | Caller, again: Callable[[], object], size: int = 0) -> bool:
         """Whether a request has to wait, and is handed in again later. Refuses as `check` does."""
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
+import moebius
 import tstreams
 from tests.e2e.console.browser import browsing, opening, troubles_of
 from tests.integration.cli import CLEAN, TSTREAMS, Shell, stream_of
@@ -24,6 +26,9 @@ from tests.integration.clusters.conftest import SHARDS, Development, left_behind
 from tests.integration.log.conftest import need_nats
 from tests.integration.test_operating_docs import CLUSTER, commands
 from tstreams import Offset
+from tstreams.errors import NotLeader
+from tstreams.protocol import Fetch, Subscribe, Want, encode
+from tstreams.sharding import home_of
 
 pytestmark = [pytest.mark.xdist_group("clusters"), pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -316,6 +321,49 @@ def test_a_node_that_is_killed_is_seen_and_started_again(development: Developmen
     assert development("up", "--shards", str(SHARDS)) == development.told
     eventually(lambda: development.status()["cluster"]["settled"])
     assert development.nodes()["node-3"]["id"] == node
+
+
+def test_a_leader_that_stood_still_tells_nobody_what_it_knew(development: Development) -> None:
+    """SIGSTOP: another leads after the session, clients find it while they are still connected to the first; SIGCONT: that
+    one refuses what it finds in its sockets, and ends what has waited there."""
+    stream = next(it for it in (f"still-{n}" for n in range(99)) if home_of(it, SHARDS) == 0)
+    eventually(lambda: development.status()["cluster"]["settled"])
+    names = {it["id"]: name for name, it in development.nodes().items()}
+    leader = development.leaders()[0]
+    address = development.addresses[[*development.nodes()].index(names[leader])]
+    pid = development.pid(names[leader])
+    others = [it for it in development.addresses if it != address]
+    with (
+        tstreams.connect(",".join(others), timeout=60.0) as ts,
+        moebius.Client(address, timeout=60.0) as wire,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        number = ts.create_stream(stream).id
+        producer = ts.producer(stream, name="p")
+        before = producer.instant([b"before"], partition=0)
+        from_start = encode(Fetch(number, [Want(0, 1)], 1000))
+        beyond = encode(Fetch(number, [Want(0, before + 1)], 1000, wait_ms=20_000))
+        waits = wire.submit("0:Fetch", beyond)
+        news = wire.stream("0:Subscribe", encode(Subscribe(number, [Want(0, before + 1)], 1000)))
+        pushed = pool.submit(list, news)
+        assert wire.call("0:Fetch", from_start)  # so the two before it are there too
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            unread = wire.submit("0:Fetch", from_start)
+            after = producer.instant([b"after"], partition=0)
+            routing = ts._link.shards.routing
+            assert routing is not None
+            (left,) = [it for it in routing.stations if it.address == address]
+            assert left.connected  # nobody waited for the end of the connection
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        for asked in (unread, waits, pushed):
+            with pytest.raises(moebius.Error) as refused:
+                asked.result(60)
+            assert NotLeader.read(refused.value.message) is not None
+        assert [it.id for it in ts.scan(stream, 0)] == [before, after]
+        producer.close()
+    eventually(lambda: development.status()["cluster"]["settled"])
 
 
 # What goes wrong while it is started.

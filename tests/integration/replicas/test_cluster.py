@@ -24,7 +24,7 @@ from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings, create_cluster
 from tstreams.errors import NotLeader
 from tstreams.protocol import Done, GetStream, ShardInfo, encode
-from tstreams.server import cluster_node, load
+from tstreams.server import load, membership
 from tstreams.server.cluster_node import ClusterNode
 from tstreams.sharding import home_of, shard_of
 
@@ -80,10 +80,17 @@ class Cluster(Site):
     def all_follow(self) -> bool:
         return all(it.is_open for node in self.nodes.values() for it in node.replicas.values())
 
+    def is_at_rest(self, number: int) -> bool:
+        """Whether a shard is led by the node that should lead it in the end."""
+        leader = self.nodes.get(self.leader_of(number) or "")
+        if leader is None or leader.coordination is None:
+            return False
+        return leader.coordination.view.placement.shards[number][0] == leader.id
+
     def wait_for_leaders(self) -> None:
         eventually(self.all_follow, 60)
         for number in range(SHARDS):
-            eventually(lambda number=number: self.leader_of(number), 60)
+            eventually(lambda number=number: self.is_at_rest(number), 60)
 
     def address_of(self, number: int) -> str:
         """Where whoever leads a shard can be reached."""
@@ -173,7 +180,7 @@ def test_a_node_tells_how_busy_it_is(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "NOTICEABLE", 0.002)
-    monkeypatch.setattr(cluster_node, "REPORT_EVERY_S", 0.1)
+    monkeypatch.setattr(membership, "REPORT_EVERY_S", 0.1)
     folder = tmp_path / "cluster"
     single.create_cluster(folder, new_cluster("test", shards=2, replicas=1))
     node = ClusterNode(

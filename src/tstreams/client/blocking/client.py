@@ -427,7 +427,7 @@ def connect(
     """Connect to a server: `with tstreams.connect("tcp://127.0.0.1:7070") as ts: ...`
 
     Of a cluster name any node, or some of them, so that one is there (`"tcp://a:7070,tcp://b:7070"`, or a list): the
-    others are found. The URL of a front door (`http://...`) does, too.
+    others are found. The URL of a front door (`http://...`), or of several, does, too.
 
     `read="any"` lets nodes that follow answer readers, unless those say otherwise: see `consumer`. `timeout` is the deadline of connecting and of every call. `tls` is for tcp addresses, `curve` for
     those of ZeroMQ. `tracing` makes spans with OpenTelemetry; None leaves that to the environment, in

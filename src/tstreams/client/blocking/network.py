@@ -50,6 +50,7 @@ class Network:
             curve=config.curve,
             on_state=station.changed,
             on_refused=station.refused,
+            on_silent=station.fell_silent,
         )
         self._wires.append(wire)
         return wire

@@ -48,6 +48,9 @@ class Wire(Protocol):
     def cancel(self, pending: Any) -> None:
         """Stop a request; its sink hears no more."""
 
+    def hurry(self) -> None:
+        """The node is said to be there: connect now, if there is no connection; on the loop."""
+
     def go_on(self) -> None:
         """Let what was asked for come in, while nobody waits for it."""
 

@@ -1,11 +1,11 @@
 """Finding out who leads which shard, and moving there what was not answered.
 
-    settled --refused with `NotLeader`, or the connection is lost--> doubtful
+    settled --refused with `NotLeader`, the connection is lost, or the node is silent--> doubtful
     doubtful --a map says that another node leads, in a higher epoch--> what was not answered is moved --> settled
              --a map says that the same node leads--> it is sent there again --> settled
 
-As long as a shard is doubtful somebody is asked for the map, one node at a time, with growing pauses. What was
-asked for waits meanwhile where it was sent, up to its deadline.
+As long as a shard is doubtful somebody is asked for the map (see `Inquiry`). What was asked for waits meanwhile where it
+was sent, up to its deadline. Whoever refuses and names its successor, in a later epoch, saves the question.
 """
 
 from __future__ import annotations
@@ -23,23 +23,15 @@ from typing import TYPE_CHECKING
 
 import moebius
 
-from ...errors import Corrupt, NotLeader, Unavailable
-from ...limits import (
-    FOLLOWER_RETRY_S,
-    MAP_CALM_S,
-    MAP_DIAL_S,
-    MAP_PAUSE_S_MAX,
-    MAP_PAUSE_S_MIN,
-    MAP_TIMEOUT_S,
-)
-from ...protocol import Describe, NodeInfo, ReplicaInfo, ShardInfo, decode_reply, encode
+from ...errors import NotLeader, Unavailable
+from ...limits import FOLLOWER_RETRY_S, MAP_DIAL_S
+from ...protocol import NodeInfo, ReplicaInfo, ShardInfo
+from .inquiry import Inquiry
 from .shards import Route
 from .stations import Network, Station, Stations
 from .ticket import Ticket
 
 if TYPE_CHECKING:
-    from moebius.messages import Parts
-
     from .link import Wire
     from .session import Session
 
@@ -48,7 +40,6 @@ log = logging.getLogger("tstreams.client")
 ANY = "any:"
 """What reads begin with that any node of a cluster may answer (`0:any:Fetch`)."""
 
-_DESCRIBE = encode(Describe())
 UNUSED_S = 60.0
 """A connection that leads to no shard any more is closed after so long."""
 
@@ -56,8 +47,7 @@ UNUSED_S = 60.0
 class Routing:
     """Keeps the routes of a client right.
 
-    Everything here belongs to the loop of the connections, but for `refused`, `reach`, `follower` and `avoid`. Invariants: one
-    map is asked for at a time. A shard is in `_doubtful` while requests may wait for its leader; what it holds
+    Everything here belongs to the loop of the connections, but for `refused`, `reach`, `follower` and `avoid`. Invariant: a shard is in `_doubtful` while requests may wait for its leader; what it holds
     is whether some were refused, and have to be sent again.
     """
 
@@ -69,11 +59,7 @@ class Routing:
         self._session_of = session_of
         self._routes: list[Route] = []
         self._doubtful: dict[int, bool] = {}
-        self._hint: Station | None = None
-        self._asking = False
-        self._pausing = False
-        self._pause_s = 0.0
-        self._doubted_at = 0.0
+        self._inquiry = Inquiry(network, self.stations, lambda: bool(self._doubtful), self._told)
         self._lock = threading.Lock()
         self._refusals: deque[tuple[Station, NotLeader]] = deque()
         self._posted = False
@@ -81,9 +67,12 @@ class Routing:
         self._closed = False
         self._luck = random.random()
         """So that not all clients read from the same follower."""
-        self.maps = 0
-        """How often a map was asked for."""
         seed.routing = self
+
+    @property
+    def maps(self) -> int:
+        """How often a map was asked for."""
+        return self._inquiry.maps
 
     def begin(self, routes: list[Route], node: NodeInfo) -> None:
         """What the first node says."""
@@ -134,7 +123,7 @@ class Routing:
             station = self._station_of(node)
             if station is None or station.avoided_until > now:
                 continue
-            if station.connected:
+            if station.answers:
                 return station.wire
             if not station.tried:  # it is being connected; until then the leader is asked
                 station.tried = True
@@ -164,9 +153,9 @@ class Routing:
     def contact(self) -> Wire:
         """A connection to any node, for what concerns no shard."""
         seed = self.stations.seed
-        if not seed.connected:
+        if not seed.answers:
             for station in self.stations:
-                if station.connected:
+                if station.answers:
                     return station.wire
         return seed.wire
 
@@ -176,15 +165,21 @@ class Routing:
         """A connection is gone. It is tried again; meanwhile another node may lead."""
         if not station.address:
             station.node = ""  # it may come back as another one
+        self._inquiry.lost(station)
+        self._doubt([it.shard for it in self._routes if it.station is station and it.reached])
+
+    def silent(self, station: Station) -> None:
+        """A node does not answer. It may stand still, and another lead by now: if so, what was asked moves there. Else it
+        stays where it is."""
+        self._inquiry.lost(station)
         self._doubt([it.shard for it in self._routes if it.station is station and it.reached])
 
     def connected(self, station: Station) -> None:
         """It is there again. What was under way has been sent again; whether that was right a map will say."""
         if self._doubtful:
             self.stations.ask_anew(station)
-            self._hint = station
-            if not self._asking:
-                self._ask()
+            self._inquiry.prefer(station)
+            self._inquiry.ask()
 
     def _take_refusals(self) -> None:
         with self._lock:
@@ -197,9 +192,11 @@ class Routing:
             if route.station is not station:  # it was begun there when it had just moved
                 self._carry(route, station)
                 continue
+            if error.addresses and error.epoch > route.epoch and self._believe(route, error):
+                continue
             doubtful.append(shard)
             if error.addresses:
-                self._hint = station
+                self._inquiry.prefer(station)
         self._doubt(doubtful, refused=True)
 
     # Asking.
@@ -207,58 +204,30 @@ class Routing:
     def _doubt(self, shards: list[int], *, refused: bool = False) -> None:
         if not shards:
             return
-        now = time.monotonic()
-        if not self._doubtful and now - self._doubted_at > MAP_CALM_S:
-            self._pause_s = 0.0
-        self._doubted_at = now
+        self._inquiry.begin()
         for shard in shards:
             self._doubtful[shard] = refused or self._doubtful.get(shard, False)
-        self._look()
-
-    def _look(self) -> None:
-        """Ask for the map, after a pause that grows as long as that does not help."""
-        if self._asking or self._pausing:
-            return
-        pause_s = self._pause_s
-        self._pause_s = min(max(2 * pause_s, MAP_PAUSE_S_MIN), MAP_PAUSE_S_MAX)
-        if not pause_s:
-            self._ask()
-            return
-        self._pausing = True
-        self._network.later(pause_s, self._paused)
-
-    def _paused(self) -> None:
-        self._pausing = False
-        if self._doubtful and not self._asking:
-            self._ask()
-
-    def _ask(self) -> None:
-        if self._closed:
-            return
-        self._asking = True
-        self.maps += 1
-        hint, self._hint = self._hint, None
-        station = self.stations.next_to_ask(hint)
-        asked = MapAsked(lambda node: self._network.post(partial(self._told, station, node)))
-        timeout_s = MAP_TIMEOUT_S if station.connected else MAP_DIAL_S
-        station.wire.begin(asked, "Describe", (_DESCRIBE,), timeout=timeout_s)
+        self._inquiry.go_on()
 
     def close(self) -> None:
         """Ask for nothing any more; from any thread."""
         self._closed = True
+        self._inquiry.close()
 
-    def _told(self, station: Station, node: NodeInfo | None) -> None:
-        """An answer came, or will not."""
-        self._asking = False
-        if node is not None:
-            self.stations.identify(station, node)
-            for info in self._take(node):
-                self._settle(self._routes[info.number])
-        if self._doubtful:
-            self._doubted_at = time.monotonic()
-            self._look()
-        else:
-            self.stations.ask_anew()
+    def _told(self, station: Station, node: NodeInfo) -> None:
+        self.stations.identify(station, node)
+        for info in self._take(node):
+            self._settle(self._routes[info.number])
+
+    def _believe(self, route: Route, error: NotLeader) -> bool:
+        """Who refused has named its successor, in a later epoch: nobody has to be asked. Whether there is a way to it."""
+        leader = ReplicaInfo("", list(error.addresses))
+        if self._station_of(leader) is None:
+            return False
+        self._doubtful.setdefault(route.shard, True)
+        route.epoch, route.leader = error.epoch, leader
+        self._settle(route)
+        return route.shard not in self._doubtful
 
     # What a map says.
 
@@ -301,19 +270,21 @@ class Routing:
                 route.station, route.wire = station, station.wire
                 self._carry(route, old)
             self._doubtful.pop(route.shard, None)
-            self._pause_s = 0.0  # epochs rise: this cannot go round in a circle
+            self._inquiry.calm()  # epochs rise: this cannot go round in a circle
             self._sweep()
             if not station.connected:
                 self._expect(route, station)
-        elif station.connected and self._doubtful.pop(route.shard, False):
+        elif station.answers and self._doubtful.pop(route.shard, False):
             with self._held(route):
                 self._carry(route, station)
 
     def _expect(self, route: Route, station: Station) -> None:
-        """A node that should lead is being connected to. If that takes long, it may have gone meanwhile."""
+        """A node that should lead is being connected to: now, whenever the next attempt was due. If that takes long, it may
+        have gone meanwhile."""
+        station.wire.hurry()
 
         def look() -> None:
-            if route.station is station and not station.connected:
+            if route.station is station and not station.answers:
                 self._doubt([route.shard])
 
         self._network.later(MAP_DIAL_S, look)
@@ -364,26 +335,3 @@ class Routing:
 
     def _existing(self, node: ReplicaInfo) -> Station | None:
         return next((it for it in self.stations if it.node == node.node), None)
-
-
-class MapAsked:
-    """A moebius sink for the answer to `Describe`."""
-
-    def __init__(self, tell: Callable[[NodeInfo | None], None]) -> None:
-        self._tell = tell
-
-    def item(self, parts: Parts) -> None:
-        """One response of many: there are no such requests."""
-
-    def done(self, parts: Parts | None) -> None:
-        """It was answered."""
-        try:
-            reply = decode_reply(parts[0]) if parts else None
-        except Corrupt as error:
-            log.warning("a node's answer cannot be read: %s", error)
-            reply = None
-        self._tell(reply if isinstance(reply, NodeInfo) else None)
-
-    def fail(self, error: moebius.Error) -> None:
-        """Another node will be asked."""
-        self._tell(None)

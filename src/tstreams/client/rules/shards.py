@@ -32,7 +32,8 @@ class Route:
         self.epoch = epoch
         """Of its leader, as far as we know."""
         self.leader: ReplicaInfo | None = None
-        """The node that leads it, as far as we know. None: nobody has said."""
+        """The node that leads it, as far as we know. None: nobody has said. It is without a name if all that is known
+        is what its predecessor called it."""
         self.followers: Sequence[ReplicaInfo] = ()
         """Other nodes that have it."""
         self.reached = True
@@ -45,7 +46,7 @@ class Route:
         that it does not any more, must not be believed."""
         if info.epoch != self.epoch or self.leader is None or info.leader is None:
             return info.epoch >= self.epoch
-        return info.leader.node == self.leader.node
+        return info.leader.node == self.leader.node or not self.leader.node
 
 
 class ShardMap:

@@ -50,6 +50,7 @@ class Station:
         "connected",
         "node",
         "routing",
+        "silent",
         "tried",
         "wire",
     )
@@ -63,6 +64,8 @@ class Station:
         self.alias: str | None = None
         """The address under which others would name that node."""
         self.connected = False
+        self.silent = False
+        """Whether it does not answer, though it is connected: the node may stand still."""
         self.tried = False
         """Whether somebody wanted to read from it before it was connected."""
         self.avoided_until = 0.0
@@ -76,11 +79,26 @@ class Station:
     def changed(self, state: State) -> None:
         """The connection was made, or lost."""
         self.connected = state is State.CONNECTED
+        self.silent = False
         if self.routing is not None:
             if self.connected:
                 self.routing.connected(self)
             elif state is State.RECONNECTING:
                 self.routing.lost(self)
+
+    def fell_silent(self, silent: bool) -> None:
+        """It does not answer any more, or does again."""
+        self.silent = silent
+        if self.routing is not None:
+            if silent:
+                self.routing.silent(self)
+            else:
+                self.routing.connected(self)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is connected, and not silent."""
+        return self.connected and not self.silent
 
 
 class Stations:
@@ -131,23 +149,24 @@ class Stations:
             return station
 
     def of(self, node: ReplicaInfo) -> Station | None:
-        """The one of a node; None if there is no way to it."""
+        """The one of a node, which may be known by its addresses only; None if there is no way to it."""
         address = self.network.choose(node.addresses)
         for station in list(self._all.values()):
-            if station.node == node.node and (station.connected or station.address == address):
+            same = station.node == node.node if node.node else station.alias == address
+            if same and (station.connected or station.address == address):
                 return station
         if address is not None:
             return self.at(address)
-        return self.seed if self.seed.node == node.node else None
+        return self.seed if node.node and self.seed.node == node.node else None
 
     def next_to_ask(self, first: Station | None) -> Station:
         """Somebody who may know where shards are: each once, those that are connected first, then nodes that nobody has
         talked to; when all were asked, from the beginning. Those without a connection only if there is nobody else."""
-        if first is not None and first.connected and first.address not in self._asked:
+        if first is not None and first.answers and first.address not in self._asked:
             self._asked.add(first.address)
             return first
         stations = list(self._all.values())
-        names = [it.address for it in stations if it.connected]
+        names = [it.address for it in stations if it.answers]
         here = {it.alias for it in stations if it.connected}
         names += [it for it in self._known if it not in self._all and it not in here]
         names = names or [it.address for it in stations]
