@@ -26,6 +26,9 @@ SERVER_VERSION_MIN = (2, 12)
 """Atomic batches came with it."""
 
 ANSWER_S = 3.0
+LOOK_AGAIN_S = 0.25
+"""How long to wait for an answer before what changes nothing is asked once more, beside what was asked before. A stream
+that has no leader yet, or no longer, answers nobody, and never to what it was asked meanwhile."""
 """How long an answer is waited for. A server that has lost its leader finds a new one in four seconds and more."""
 
 CONNECT_S = 10.0
@@ -116,6 +119,14 @@ class NatsLink:
         (answer,) = await self._exchange(subject, payload, headers, answer_s, lambda _: True)
         return answer
 
+    async def look(self, what: str, request: object = None) -> Any:
+        """Ask JetStream itself for something that changes nothing."""
+        payload = b"" if request is None else json.dumps(request).encode()
+        (answer,) = await self._exchange(
+            f"$JS.API.{what}", payload, None, ANSWER_S, lambda _: True, LOOK_AGAIN_S
+        )
+        return json.loads(answer.data)
+
     async def ask_many(
         self, subject: str, payload: bytes, is_last: Callable[[Msg], bool]
     ) -> list[Msg]:
@@ -129,6 +140,7 @@ class NatsLink:
         headers: dict[str, str] | None,
         answer_s: float,
         is_last: Callable[[Msg], bool],
+        again_s: float | None = None,
     ) -> list[Msg]:
         token = str(next(self._tokens))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,7 +161,9 @@ class NatsLink:
         self._waiting[token] = answered
         try:
             async with asyncio.timeout(answer_s):
-                await self.publish(subject, payload, headers, f"{self._inbox}.{token}")
+                while not done.done():
+                    await self.publish(subject, payload, headers, f"{self._inbox}.{token}")
+                    await asyncio.wait([done], timeout=again_s)
                 await done
         except TimeoutError as error:
             raise EngineUnavailable(f"no answer from {subject} within {answer_s:g} s") from error

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from moebius import Router
 from ..cluster.coordination import Cluster, Coordination, Outdated, leader_among
 from ..cluster.coordination import Node as NodeEntry
 from ..cluster.director import Director
-from ..cluster.view import Watch
+from ..cluster.view import Changes, Watch
 from ..config import Config
 from ..errors import Error, InvalidState, NotLeader, Unavailable
 from ..ledger.engine import Engine
@@ -269,6 +270,8 @@ class ClusterNode(Node):
     async def _arrange(self, coordination: Coordination) -> None:
         """Tell the others what this node has, and direct them, if it is the one that does."""
         watch = coordination.watch()
+        for replica in self.replicas.values():
+            replica.on_opened = partial(watch.tell, Changes())
         while True:
             await self._tell_what_it_holds(coordination)
             if coordination.directing:
