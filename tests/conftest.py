@@ -21,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the behaviour suites of tstreams over a server of so many shards, and over no other",
     )
     parser.addoption(
+        "--cluster",
+        choices=["jetstream", "bookkeeper", "memory"],
+        default=None,
+        help="run the behaviour suites of tstreams over a cluster of three nodes whose logs are there, and over no other",
+    )
+    parser.addoption(
         "--bookkeeper",
         choices=["core", "all"],
         default="core",

@@ -264,11 +264,13 @@ class Late(SiteKin):
             self._came.set()
         return answer
 
-    async def _write(self, *known: list[tuple[int, int, int]]) -> AnyReply:
+    async def _write(
+        self, groups: list[tuple[int, int, int]], streams: list[tuple[int, int, int]]
+    ) -> AnyReply:
         self._writing.set()
         await self._came.wait()
         await asyncio.sleep(0.05)
-        return await self._told(*known)
+        return await self._told(groups, streams)
 
 
 def test_who_knows_of_a_change_late_is_waited_for_no_longer_than_that(

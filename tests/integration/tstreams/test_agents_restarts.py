@@ -15,9 +15,9 @@ from .collecting import Collector
 from .conftest import eventually
 from .faces import Face
 from .servers import ServerProcess
-from .test_restarts import ENDS, End, Restarts, restart, server, ts
+from .test_restarts import ENDS, End, Restarts, restart, ts
 
-__all__ = ["server", "ts"]
+__all__ = ["ts"]
 
 
 @ENDS

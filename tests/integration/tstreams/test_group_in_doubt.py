@@ -12,9 +12,9 @@ from tstreams import CheckpointGroup, Client, Consumer, InvalidState, Producer, 
 from .conftest import eventually
 from .faces import Face
 from .servers import ServerProcess
-from .test_restarts import server, ts
+from .test_restarts import ts
 
-__all__ = ["server", "ts"]
+__all__ = ["ts"]
 
 
 FED = [b"one" * 1_000_000, b"two", b"three"]

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
@@ -21,14 +20,6 @@ End = Callable[[ServerProcess], None]
 ENDS = pytest.mark.parametrize(
     "end", [ServerProcess.stop, ServerProcess.kill], ids=["stopped", "killed"]
 )
-
-
-@pytest.fixture
-def server(tmp_path: Path, shards: int) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data", shards)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,23 +20,21 @@ from tstreams import (
     Unavailable,
 )
 from tstreams.client.rules.parts import Part
-from tstreams.server import Node
 from tstreams.sharding import home_of, job_home, shard_of
 
 from .collecting import Collector
-from .conftest import SHARDS, Clock, Connect
+from .conftest import Clock, Connect
 from .faces import Face
 from .servers import ServerProcess
+from .three_nodes import SHARDS
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID
 
 
 @pytest.fixture
-def node(tmp_path: Path, clock: Clock) -> Iterator[Node]:
-    node = Node(tmp_path / "data", ["tcp://127.0.0.1:0"], clock=clock, shards=SHARDS)
-    with node.in_thread():
-        yield node
+def shards() -> int:
+    return SHARDS
 
 
 @pytest.fixture
@@ -455,14 +452,6 @@ def test_a_loop_that_begins_at_the_end_saves_that_in_all_shards(ts: Client, wide
 
 
 # Servers that go away between the steps.
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data", SHARDS)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture
