@@ -60,6 +60,16 @@ OVER_SHARDS = (
 """The modules that always run over several shards, too."""
 
 
+OVER_CLUSTER = (
+    "test_fencing",
+    "test_group",
+    "test_offsets",
+    "test_process",
+    "test_subscriber",
+    "test_transactions",
+)
+"""The modules that always run over a cluster on JetStream, too; so do tests marked `core`."""
+
 FOLDER = Path(__file__).parent
 CLUSTERS = ("jetstream", "bookkeeper", "memory")
 """Where the logs of three nodes are."""
@@ -68,20 +78,26 @@ CLUSTERS = ("jetstream", "bookkeeper", "memory")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the servers that a test runs over."""
     cluster = metafunc.config.getoption("cluster")
+    is_core = metafunc.definition.get_closest_marker("core") is not None
+    alone = metafunc.config.getoption("shards") is not None
     if "server" in metafunc.fixturenames:
-        metafunc.parametrize("server", ["local"] if cluster is None else [cluster], indirect=True)
+        servers = ["local", "jetstream"] if is_core and not alone else ["local"]
+        metafunc.parametrize("server", servers if cluster is None else [cluster], indirect=True)
     if "node" not in metafunc.fixturenames or hasattr(metafunc.module, "node"):
         return
+    module = metafunc.module.__name__.rpartition(".")[2]
     if cluster is not None:
         servers = [cluster]
-    elif metafunc.config.getoption("shards") is not None:
-        servers = ["processes"]
-    elif metafunc.module.__name__.endswith(".test_shards"):
+    elif module == "test_shards":
         servers = ["shards"]
-    elif metafunc.module.__name__.rpartition(".")[2] in OVER_SHARDS:
+    elif alone:
+        servers = ["processes"]
+    elif module in OVER_SHARDS:
         servers = ["tcp", "inproc", "shards"]
     else:
         servers = ["tcp", "inproc"]
+    if cluster is None and not alone and (module in OVER_CLUSTER or is_core):
+        servers.append("jetstream")
     if metafunc.definition.get_closest_marker("over_tcp"):
         servers = [it for it in servers if it != "inproc"]
     if metafunc.definition.get_closest_marker("one_shard"):

@@ -120,6 +120,7 @@ def test_a_group_outlives_restarts(server: ServerProcess, ts: Client, end: End) 
     assert items == list(range(count))
 
 
+@pytest.mark.core
 def test_in_doubt_new_agents_know_what_has_become_of_it(
     server: ServerProcess, face: Face, ts: Client
 ) -> None:

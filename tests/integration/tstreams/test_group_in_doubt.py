@@ -136,6 +136,7 @@ def test_what_could_not_be_sent_is_read_again(server: ServerProcess, ts: Client,
     assert written(ts) == FED
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("took_effect", [True, False])
 def test_a_group_in_doubt_does_not_go_on(
     server: ServerProcess, ts: Client, job: Job, took_effect: bool, shards: int

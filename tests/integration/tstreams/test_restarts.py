@@ -63,6 +63,7 @@ def seen(consumer: Consumer, partition: int = 0) -> list[bytes]:
     return found
 
 
+@pytest.mark.core
 @ENDS
 def test_calls_outlive_a_restart(server: ServerProcess, ts: Client, end: End) -> None:
     producer = ts.producer("clicks", "p1")
@@ -74,6 +75,7 @@ def test_calls_outlive_a_restart(server: ServerProcess, ts: Client, end: End) ->
     assert seen(ts.consumer("clicks")) == [b"%d" % n for n in range(count)]
 
 
+@pytest.mark.core
 @ENDS
 def test_a_window_of_futures_outlives_a_restart(
     server: ServerProcess, ts: Client, end: End
@@ -111,6 +113,7 @@ def test_transactions_outlive_a_restart(server: ServerProcess, ts: Client, end: 
     assert found == [(b"%d" % n, 1000) for n in range(count)]
 
 
+@pytest.mark.core
 @ENDS
 def test_an_open_transaction_outlives_a_restart(
     server: ServerProcess, ts: Client, end: End
