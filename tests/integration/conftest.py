@@ -30,7 +30,7 @@ def one_zookeeper(
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
-    server.stop()
+    server.kill()
 
 
 @pytest.fixture
@@ -48,6 +48,7 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServers
     need_nats()
     with NatsServers(tmp_path_factory.mktemp("nats-1"), 1) as servers:
         yield servers
+        servers.kill()  # nobody needs what they have
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +57,7 @@ def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServ
     need_nats()
     with NatsServers(tmp_path_factory.mktemp("nats-3"), 3) as servers:
         yield servers
+        servers.kill()
 
 
 @pytest.fixture
@@ -71,6 +73,7 @@ def three_bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bookies]
     need_bookkeeper()
     with Bookies(tmp_path_factory.mktemp("bookies")) as found:
         yield found
+        found.kill()
 
 
 @pytest.fixture

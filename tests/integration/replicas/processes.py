@@ -22,7 +22,7 @@ class NodeProcess(ServerProcess):
     def __init__(self, data: Path, servers: Servers, name: str) -> None:
         (address,) = free_addresses(1)
         settings = {"data": str(data), "address": address, "log": where(servers, name)}
-        super().__init__([sys.executable, "-m", __name__, json.dumps(settings)], address)
+        super().__init__(f"from {__name__} import main; main()", [json.dumps(settings)], address)
 
     def lead(self, epoch: int) -> None:
         self.begin_leading(epoch)
@@ -30,13 +30,11 @@ class NodeProcess(ServerProcess):
 
     def begin_leading(self, epoch: int) -> None:
         assert self._process is not None
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{epoch}\n")
         self._process.stdin.flush()
 
     def _read(self) -> str:
         assert self._process is not None
-        assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
 
@@ -63,7 +61,8 @@ class Pair:
             site.close()
 
 
-def main(settings: dict[str, Any]) -> None:
+def main() -> None:
+    settings: dict[str, Any] = json.loads(sys.argv[1])
     node = ClusterNode(
         Path(str(settings["data"])),
         listen=[str(settings["address"])],
@@ -90,7 +89,3 @@ async def obey(node: ClusterNode) -> None:
             print(f"refused: {error}", flush=True)
         else:
             print(f"leads {epoch}", flush=True)
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

@@ -73,15 +73,17 @@ OVER_CLUSTER = (
 FOLDER = Path(__file__).parent
 CLUSTERS = ("jetstream", "bookkeeper", "memory")
 """Where the logs of three nodes are."""
+KEPT = ("jetstream", "bookkeeper")
+"""Those that are still there when the process of the nodes has ended."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the servers that a test runs over."""
     cluster = metafunc.config.getoption("cluster")
     is_core = metafunc.definition.get_closest_marker("core") is not None
-    alone = metafunc.config.getoption("shards") is not None
+    in_processes = metafunc.config.getoption("shards") is not None
     if "server" in metafunc.fixturenames:
-        servers = ["local", "jetstream"] if is_core and not alone else ["local"]
+        servers = ["local", "jetstream"] if is_core and not in_processes else ["local"]
         metafunc.parametrize("server", servers if cluster is None else [cluster], indirect=True)
     if "node" not in metafunc.fixturenames or hasattr(metafunc.module, "node"):
         return
@@ -90,13 +92,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         servers = [cluster]
     elif module == "test_shards":
         servers = ["shards"]
-    elif alone:
+    elif in_processes:
         servers = ["processes"]
     elif module in OVER_SHARDS:
         servers = ["tcp", "inproc", "shards"]
     else:
         servers = ["tcp", "inproc"]
-    if cluster is None and not alone and (module in OVER_CLUSTER or is_core):
+    if cluster is None and not in_processes and (module in OVER_CLUSTER or is_core):
         servers.append("jetstream")
     if metafunc.definition.get_closest_marker("over_tcp"):
         servers = [it for it in servers if it != "inproc"]
@@ -117,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _runs_over_a_cluster(item: pytest.Item) -> bool:
     parameters = getattr(item, "callspec", None)
     chosen = {} if parameters is None else parameters.params
-    return chosen.get("node") in CLUSTERS or chosen.get("server") in CLUSTERS
+    return chosen.get("node") in CLUSTERS or chosen.get("server") in KEPT
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def shards(request: pytest.FixtureRequest) -> int:
     """How many shards a server has that is started as a process of its own."""
     if request.node.get_closest_marker("one_shard") is not None:
         return 1
-    if request.config.getoption("cluster") is not None:
+    if _runs_over_a_cluster(request.node):
         return SHARDS
     return request.config.getoption("shards") or 1
 
@@ -166,8 +168,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, shards: int) -> Itera
             clusters = clusters_on(request.param, request)
             cluster, addresses = clusters.make(), free_addresses(NODES)
             stack.callback(clusters.remove, cluster)
-            command = three_nodes.command(clusters.ground, cluster, tmp_path, addresses)
-            server = ServerProcess(command, ",".join(addresses))
+            told = three_nodes.arguments_of(clusters.ground, cluster, tmp_path, addresses)
+            server = ServerProcess(three_nodes.PROGRAM, told, ",".join(addresses))
         stack.callback(server.close)
         server.start()
         yield server

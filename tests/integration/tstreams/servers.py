@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.integration.tstreams.forked import Forked
 from tstreams.cluster.engines.zookeeper import free_ports
 
 _CODE = """
@@ -30,24 +29,21 @@ def free_addresses(count: int) -> list[str]:
 def server_of(data: Path, shards: int = 1) -> ServerProcess:
     """A server of the streams in a folder, not started yet."""
     (address,) = free_addresses(1)
-    command = [sys.executable, "-c", _CODE, str(data), address, str(shards)]
-    return ServerProcess(command, address)
+    return ServerProcess(_CODE, [str(data), address, str(shards)], address)
 
 
 class ServerProcess:
     """Serves the same directory on the same address, again and again."""
 
-    def __init__(self, command: Sequence[str], address: str) -> None:
-        """What the command starts says "ready" when it serves. Its input ends before it does."""
-        self._command = command
+    def __init__(self, code: str, arguments: Sequence[str], address: str) -> None:
+        """What the code does says "ready" when it serves."""
+        self._code = code
+        self._arguments = arguments
         self.address = address
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
+        self._process = Forked(self._code, self._arguments)
         assert self._process.stdout.readline() == "ready\n"
 
     def stop(self) -> None:
@@ -73,10 +69,7 @@ class ServerProcess:
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
         assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.send_signal(number)
-        process.stdin.close()
         code = process.wait(30)
-        process.stdout.close()
+        process.close()
         return code

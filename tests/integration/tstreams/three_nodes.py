@@ -187,13 +187,19 @@ async def serve(ground: Ground, cluster: Cluster, folder: Path, listen: Sequence
     await nodes.stop()
 
 
-def command(ground: Ground, cluster: Cluster, folder: Path, listen: Sequence[str]) -> list[str]:
-    """What serves such a cluster from a process of its own."""
+PROGRAM = f"from {__name__} import main; main()"
+
+
+def arguments_of(
+    ground: Ground, cluster: Cluster, folder: Path, listen: Sequence[str]
+) -> list[str]:
+    """What the program is to be told."""
     told = [json.dumps(asdict(ground)), msgspec.json.encode(cluster).decode(), str(folder)]
-    return [sys.executable, "-m", __name__, *told, *listen]
+    return [*told, *listen]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve such a cluster from a process of its own."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(
             serve(
