@@ -412,6 +412,7 @@ class ZooKeeperCoordination:
         task = asyncio.get_running_loop().create_task(self._quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # it may not have begun
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:
