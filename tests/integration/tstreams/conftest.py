@@ -46,6 +46,13 @@ ONE_SHARD = pytest.mark.one_shard
 """For what is different with several shards: loops commit each shard on its own, and if a checkpoint that spans shards is
 refused, what the others had prepared is dropped."""
 
+ONE_NODE = pytest.mark.one_node
+"""For what counts the requests of a client on its one connection; over a cluster it has several. Nothing else is left out
+of what runs over a cluster, but tests that start a server of their own."""
+
+CLUSTER_TIMEOUT_S = 600
+"""For a test over a cluster: each request is three syncs and more, and some make ten thousand, one after the other."""
+
 _names = itertools.count()
 
 OVER_SHARDS = (
@@ -88,7 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "node" not in metafunc.fixturenames or hasattr(metafunc.module, "node"):
         return
     module = metafunc.module.__name__.rpartition(".")[2]
-    if cluster is not None:
+    if cluster is not None and metafunc.definition.get_closest_marker("one_node") is None:
         servers = [cluster]
     elif module == "test_shards":
         servers = ["shards"]
@@ -109,6 +116,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Over a cluster, only what can be: tests that start a server of their own say nothing about it."""
+    for item in items:
+        if FOLDER in item.path.parents and _runs_over_a_cluster(item):
+            item.add_marker(pytest.mark.timeout(CLUSTER_TIMEOUT_S))
     if config.getoption("cluster") is None:
         return
     left_out = {it for it in items if FOLDER in it.path.parents and not _runs_over_a_cluster(it)}

@@ -23,7 +23,7 @@ from tstreams.client.rules.parts import Part
 from tstreams.sharding import home_of, job_home, shard_of
 
 from .collecting import Collector
-from .conftest import Clock, Connect
+from .conftest import ONE_NODE, Clock, Connect
 from .faces import Face
 from .servers import ServerProcess
 from .three_nodes import SHARDS
@@ -177,6 +177,7 @@ def fate_of(agent: Any) -> str:
 # Producers.
 
 
+@ONE_NODE
 def test_a_checkpoint_of_a_producer_spans_shards(ts: Client, wide: str) -> None:
     producer = ts.producer(wide)
     txns = [producer.open(it) for it in range(6)]
@@ -187,6 +188,7 @@ def test_a_checkpoint_of_a_producer_spans_shards(ts: Client, wide: str) -> None:
     assert [items[0] for items in visible(ts, wide).values()] == [b"%d" % it for it in range(6)]
 
 
+@ONE_NODE
 def test_a_checkpoint_within_one_shard_is_one_request(ts: Client, wide: str) -> None:
     producer = ts.producer(wide)
     for partition in (1, 4):
@@ -306,6 +308,7 @@ def test_a_subscriber_hears_of_all_shards(ts: Client, wide: str) -> None:
 # Groups.
 
 
+@ONE_NODE
 def test_a_group_within_one_shard_is_one_request(ts: Client) -> None:
     source, sink = make_at(ts, 1, "in"), make_at(ts, 1, "out")
     ts.producer(source).instant([b"x"])
