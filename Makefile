@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export NO_MKDOCS_2_WARNING = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test browser promtool bookkeeper test-bookkeeper freeze-jars screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
+.PHONY: help setup test browser promtool test-cluster bookkeeper test-bookkeeper freeze-jars screenshots lint demo show bench kafka rabbitmq docs fuzz coverage mutants freeze clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,11 +27,14 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP)  ## Make the virtual environment and install everything
 
-test: setup lint  ## Lint, types, import contracts, docs, and all tests
+test: setup lint  ## Lint, types, import contracts, docs, and all tests; the core of the behaviour suites over three nodes on JetStream too
 	@echo "== docs (strict)"
 	@$(BIN)/mkdocs build --strict --quiet --site-dir build/site
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+test-cluster: setup  ## All behaviour suites of a server over a cluster: three nodes, ZooKeeper, three NATS servers. Needs Java
+	@$(BIN)/python -m pytest tests/integration/tstreams --cluster jetstream -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 browser:  ## Install Chromium for the tests of the console, if it is lacking and this is root on Debian
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "no Chromium, and it cannot be installed: only root can, with apt-get"; exit 1; }
@@ -45,8 +48,9 @@ bookkeeper: setup  ## Fetch the jars of Apache BookKeeper from Maven Central for
 	@$(BIN)/tstreams engine install bookkeeper
 	@$(BIN)/tstreams engine check bookkeeper
 
-test-bookkeeper: bookkeeper  ## All tests of logs on Apache BookKeeper: contract, faults, replicas. Needs Java, and Maven Central once
+test-bookkeeper: bookkeeper  ## All tests on Apache BookKeeper: logs, and the behaviour suites over three nodes. Needs Java, and Maven Central once
 	@$(BIN)/python -m pytest tests/integration/log tests/integration/replicas --bookkeeper all -k bookkeeper $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/integration/tstreams --cluster bookkeeper $(PYTEST_ARGS)
 
 screenshots: setup  ## Drive the console in Chromium, and take the best pictures of it into the documentation
 	@CI=true $(BIN)/python -m pytest tests/e2e/console/test_journey.py

@@ -27,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the behaviour suites of tstreams over a server of so many shards, and over no other",
     )
     parser.addoption(
+        "--cluster",
+        choices=["jetstream", "bookkeeper", "memory"],
+        default=None,
+        help="run the behaviour suites of tstreams over a cluster of three nodes whose logs are there, and over no other",
+    )
+    parser.addoption(
         "--bookkeeper",
         choices=["core", "all"],
         default="core",
@@ -39,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     of_bookkeeper = [it for it in items if _needs_bookkeeper(it)]
     for item in of_bookkeeper:
         item.add_marker(pytest.mark.xdist_group("log"))
-    if config.getoption("--bookkeeper") == "all":
+    if config.getoption("--bookkeeper") == "all" or config.getoption("--cluster") == "bookkeeper":
         return
     left_out = {it for it in of_bookkeeper if it.get_closest_marker("core") is None}
     if left_out:

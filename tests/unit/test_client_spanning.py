@@ -228,6 +228,24 @@ def test_an_interrupt_gives_up(bench: Bench) -> None:
     assert settled(bench) == {it.shard for it in prepares}
 
 
+def test_what_is_prepared_after_we_gave_up_is_given_back_then(bench: Bench) -> None:
+    """It waited in its shard behind something else, and what we told it found nothing there."""
+    closing, _, prepares = prepared(bench)
+    closing.interrupt()
+    assert settled(bench) == {it.shard for it in prepares}
+    prepares[1].answer(Done())
+    assert settled(bench) == {prepares[1].shard}
+    assert bench.script.asked == []
+
+
+def test_what_is_refused_after_we_gave_up_needs_no_word(bench: Bench) -> None:
+    closing, _, prepares = prepared(bench)
+    closing.interrupt()
+    assert settled(bench) == {it.shard for it in prepares}
+    fail(prepares[1], Fenced)
+    assert settled(bench) == set()
+
+
 def decided(bench: Bench) -> tuple[Waiting, list[Draft], list[Asked], Asked]:
     """A checkpoint of which the decisive part was sent."""
     closing, drafts, prepares = prepared(bench)

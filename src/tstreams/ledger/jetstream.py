@@ -110,7 +110,7 @@ class JetStreamEngine:
 
     async def _have_stream(self, replicas: int) -> Any:
         wanted = self._config(replicas)
-        info = await self._link.api(f"STREAM.INFO.{self.stream}")
+        info = await self._link.look(f"STREAM.INFO.{self.stream}")
         if (error := info.get("error")) is not None:
             if error.get("err_code") != _STREAM_NOT_FOUND:
                 _refuse(error)
@@ -201,7 +201,7 @@ class JetStreamEngine:
                 return sorted(int(it.rpartition(".")[2], 16) for it in subjects)
 
     async def _info(self, request: object = None) -> Any:
-        info = await self._link.api(f"STREAM.INFO.{self.stream}", request)
+        info = await self._link.look(f"STREAM.INFO.{self.stream}", request)
         if (error := info.get("error")) is not None:
             _refuse(error)
         return info

@@ -28,6 +28,10 @@ SERVER_VERSION_MIN = (2, 12)
 ANSWER_S = 3.0
 """How long an answer is waited for. A server that has lost its leader finds a new one in four seconds and more."""
 
+LOOK_AGAIN_S = 0.25
+"""How long to wait for an answer before what changes nothing is asked once more, beside what was asked before. A stream
+that has no leader yet, or no longer, answers nobody, and never to what it was asked meanwhile."""
+
 CONNECT_S = 10.0
 _RECONNECT_PAUSE_S = 0.1
 _PING_S = 5
@@ -116,6 +120,14 @@ class NatsLink:
         (answer,) = await self._exchange(subject, payload, headers, answer_s, lambda _: True)
         return answer
 
+    async def look(self, what: str, request: object = None) -> Any:
+        """Ask JetStream itself for something that changes nothing."""
+        payload = b"" if request is None else json.dumps(request).encode()
+        (answer,) = await self._exchange(
+            f"$JS.API.{what}", payload, None, ANSWER_S, lambda _: True, LOOK_AGAIN_S
+        )
+        return json.loads(answer.data)
+
     async def ask_many(
         self, subject: str, payload: bytes, is_last: Callable[[Msg], bool]
     ) -> list[Msg]:
@@ -129,6 +141,7 @@ class NatsLink:
         headers: dict[str, str] | None,
         answer_s: float,
         is_last: Callable[[Msg], bool],
+        again_s: float | None = None,
     ) -> list[Msg]:
         token = str(next(self._tokens))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -149,7 +162,9 @@ class NatsLink:
         self._waiting[token] = answered
         try:
             async with asyncio.timeout(answer_s):
-                await self.publish(subject, payload, headers, f"{self._inbox}.{token}")
+                while not done.done():
+                    await self.publish(subject, payload, headers, f"{self._inbox}.{token}")
+                    await asyncio.wait([done], timeout=again_s)
                 await done
         except TimeoutError as error:
             raise EngineUnavailable(f"no answer from {subject} within {answer_s:g} s") from error

@@ -166,12 +166,22 @@ class Errands:
 
         def ended(task: asyncio.Task[None]) -> None:
             del self._tasks[key]
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if task.cancelled():
+                return
+            if (error := task.exception()) is not None:
                 log.error("a mistake in the program", exc_info=error)
+            elif self._shard.failed is None:
+                self._look_again()
 
         task = asyncio.get_running_loop().create_task(errand())
         self._tasks[key] = task
         task.add_done_callback(ended)
+
+    def _look_again(self) -> None:
+        """What came while an errand was about to end was not begun: there is one task at most for each."""
+        if self._groups_known or self._streams_known:
+            self._write_soon()
+        self.look()
 
     async def _until_answered(
         self, shard: int, message: KinMessage, wanted: Callable[[], bool]
@@ -342,12 +352,10 @@ class Errands:
             await self._shard.kinship.told(groups, streams)
         except Error as error:
             log.debug("shard %d: what others know is not written: %s", self._shard.number, error)
-            self._write_soon()
+            await asyncio.sleep(TOLD_AFTER_S)
             return
         self._groups_known.difference_update(groups)
         self._streams_known.difference_update(streams)
-        if self._groups_known or self._streams_known:
-            self._write_soon()
 
     # Answers that wait for others to know.
 

@@ -7,10 +7,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..cluster.coordination import Coordination, Outdated
 from ..cluster.director import Director
-from ..cluster.view import Watch
+from ..cluster.view import Changes, Watch
 from ..errors import Error
 from .load import LoadMeter, work_of
 from .replica import Replica
@@ -51,6 +52,9 @@ class Membership:
         """Tell the others what this node has, and direct them, if it is the one that does."""
         coordination = self._coordination
         watch = coordination.watch()
+        told = partial(watch.tell, Changes())
+        for replica, seat in zip(self._replicas.values(), self._seats, strict=True):
+            replica.on_opened = seat.on_opened = told
         while True:
             await self._tell_what_it_holds()
             if coordination.directing:

@@ -40,7 +40,7 @@ class Replica:
 
     It follows from the start, and again whenever it does not lead. Whatever fails on this node (a disk, the copy of the
     log, an index that is behind) makes it open everything anew, again and again, until that works. `on_lost` is
-    called when it stops leading without having been told to: fenced, or failed.
+    called when it stops leading without having been told to: fenced, or failed; `on_opened` whenever it is open.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Replica:
         )
         self.shared.changed = self._shard_changed
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_opened: Callable[[], None] = lambda: None
         self.snapshots_loaded = 0
         self._storage = storage
         self._open_engine = engine
@@ -186,6 +187,7 @@ class Replica:
                     async with self._steps:
                         await self._open()
                     self._opened.set()
+                    self.on_opened()
                     pause_s = REOPEN_S_MIN
                     await self._follow()
                 except EngineUnfit:

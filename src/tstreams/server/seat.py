@@ -76,6 +76,8 @@ class Seat:
         """Whether all was as it should be when it was looked at last."""
         self.opening_since: float | None = None
         """When it began to open what is being opened."""
+        self.on_opened: Callable[[], None] = lambda: None
+        """Is called when that is open."""
         replica.on_lost = self.look
         replica.shared.alive = coordination.alive
 
@@ -180,6 +182,7 @@ class Seat:
         finally:
             self.opening_since = None
         self._started = True
+        self.on_opened()
 
     async def _give_up(self, heir: str | None) -> None:
         """Lead no longer, and keep nobody else from it."""

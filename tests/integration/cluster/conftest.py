@@ -12,9 +12,7 @@ import anyio
 import pytest
 
 from tstreams.cluster import Coordination, Node
-from tstreams.cluster.engines.zookeeper import ZooKeeperServer, find_jars
-from tstreams.errors import Unavailable
-from tstreams.java import find_java
+from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 
 from .opening import Opener, SingleOpener, ZooKeeperOpener
 from .witness import Witness
@@ -26,36 +24,6 @@ _numbers = itertools.count()
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The loop that servers run on."""
     return "asyncio", {"use_uvloop": request.param}
-
-
-@pytest.fixture(scope="session")
-def can_start_zookeeper() -> None:
-    """Skips the test, with the reason, if no ZooKeeper can be started here."""
-    try:
-        find_java("ZooKeeper")
-        find_jars()
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="session")
-def one_zookeeper(
-    can_start_zookeeper: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ZooKeeperServer]:
-    """The server that all tests share."""
-    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def zookeeper(one_zookeeper: ZooKeeperServer) -> ZooKeeperServer:
-    """A server that runs. Tests may do to it what they like."""
-    if one_zookeeper.mode() is None:
-        one_zookeeper.kill()
-        one_zookeeper.start()
-    return one_zookeeper
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 
 import pytest
@@ -32,6 +33,24 @@ async def test_nodes_see_one_another(nodes: ZooKeeperOpener) -> None:
     await eventually(lambda: two.view.leaders == {2: Leader("n1", 1)})
     await one.close()
     await eventually(lambda: two.view.nodes == {"n2": N2} and two.view.leaders == {})
+
+
+async def test_what_has_not_begun_when_a_node_closes_never_does(nodes: ZooKeeperOpener) -> None:
+    """Python complains about work that nobody began and nobody gave up."""
+    await nodes.create()
+    one = await nodes.open(N1)
+    begun = []
+
+    async def work() -> None:
+        begun.append(one)
+
+    under_way = work()
+    one._spawn(under_way)
+    for task in list(one._tasks):
+        task.cancel()
+    await one.close()
+    assert begun == []
+    assert inspect.getcoroutinestate(under_way) == inspect.CORO_CLOSED
 
 
 async def test_a_released_shard_is_free_at_once(nodes: ZooKeeperOpener, witness: Witness) -> None:

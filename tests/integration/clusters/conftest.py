@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 
 from tests.integration.cli import CLEAN, TSTREAMS, Shell, stream_of
-from tests.integration.cluster.conftest import can_start_zookeeper, one_zookeeper, zookeeper
-from tests.integration.log.conftest import need_nats, one_server
+from tests.integration.engines import need_nats
 from tstreams.cli.development.processes import Started, marked
 from tstreams.cli.rest import Door
 from tstreams.errors import Unavailable
-
-__all__ = ["can_start_zookeeper", "one_server", "one_zookeeper", "zookeeper"]
 
 SHARDS = 3
 UP_S = 110

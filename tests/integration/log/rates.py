@@ -16,7 +16,8 @@ from pathlib import Path
 
 import uvloop
 
-from tests.integration.replicas.sites import Servers, connect_to, where
+from tests.integration.engines import Servers
+from tests.integration.replicas.sites import connect_to, where
 from tstreams.cluster.engines.bookkeeper import Bookies
 from tstreams.cluster.engines.nats import NatsServers
 from tstreams.ledger.files import RealFolder

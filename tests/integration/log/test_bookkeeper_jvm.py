@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integration.log.conftest import need_bookkeeper
+from tests.integration.engines import need_bookkeeper
 from tstreams.jars import bookkeeper_jars
 from tstreams.ledger.engine import EngineUnavailable
 from tstreams.limits import JAVA_REQUESTS_MAX

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli import Shell
-from tests.integration.log.conftest import need_bookkeeper
+from tests.integration.engines import need_bookkeeper
 from tstreams.cluster.engines.bookkeeper import Bookie, Bookies
 from tstreams.errors import InvalidState, Unavailable
 from tstreams.jars import bookkeeper_jars

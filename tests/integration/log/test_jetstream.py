@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.log.conftest import need_nats
+from tests.integration.engines import need_nats
 from tests.integration.log.sites import EngineSite, contents
 from tests.integration.log.writing import WITHIN_S, Writer, again, fighting
 from tstreams.cluster.engines.nats import NatsServers
@@ -35,6 +36,23 @@ async def leader_of(site: EngineSite, servers: NatsServers) -> int:
     assert isinstance(engine, JetStreamEngine)
     info = await engine._info()
     return [it.settings.name for it in servers.all].index(info["cluster"]["leader"])
+
+
+async def test_nodes_that_come_one_after_the_other_make_one_log(servers: NatsServers) -> None:
+    """Of a stream that has no leader yet JetStream tells nothing: whoever asks then is told when there is one."""
+    links = [await NatsLink.connect(servers.urls, monitors=servers.monitors) for _ in range(8)]
+
+    async def open_one(number: int, name: str) -> JetStreamEngine:
+        await asyncio.sleep(0.003 * number)
+        return await JetStreamEngine.open(links[number], name)
+
+    for _ in range(4):
+        name = uuid.uuid4().hex[:12]
+        engines = await asyncio.gather(*(open_one(number, name) for number in range(len(links))))
+        assert {await engine.end() for engine in engines} == {0}
+        await links[0].api(f"STREAM.DELETE.{engines[0].stream}")
+    for link in links:
+        await link.close()
 
 
 @pytest.mark.parametrize("who", ["leader", "another"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.log.conftest import need_nats
+from tests.integration.engines import need_nats
 from tstreams.cluster.engines.nats import NatsServer, NatsServers, NatsSettings, find_nats
 from tstreams.errors import NotFound, Unavailable
 

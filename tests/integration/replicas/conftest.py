@@ -5,18 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.log.conftest import (
-    bookies,
-    one_server,
-    servers,
-    servers_of,
-    three_bookies,
-    three_servers,
-)
+from tests.integration.engines import servers_of
 from tests.integration.replicas.sites import Site, in_memory, on_servers
 from tests.integration.tstreams.conftest import Clock
-
-__all__ = ["bookies", "one_server", "servers", "three_bookies", "three_servers"]
 
 
 @pytest.fixture

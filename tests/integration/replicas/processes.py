@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import subprocess
 import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.integration.replicas.sites import Servers, Site, connect_to, where
-from tests.integration.tstreams.servers import ServerProcess
-from tstreams.cluster.coordination import new_cluster
-from tstreams.cluster.single import SingleCoordination, create_cluster
-from tstreams.errors import AlreadyExists, Error
+from tests.integration.engines import Servers
+from tests.integration.replicas.sites import Site, connect_to, where
+from tests.integration.tstreams.servers import ServerProcess, free_addresses
+from tstreams.errors import Error
 from tstreams.server.cluster_node import ClusterNode
 
 
 class NodeProcess(ServerProcess):
-    """Has one shard. If it is `led`, it is a cluster of one node; else it follows until it is told to lead."""
+    """Has one shard. It follows until it is told to lead."""
 
-    def __init__(
-        self, data: Path, servers: Servers, *, name: str | None = None, led: bool = False
-    ) -> None:
-        super().__init__(data)
-        self._settings = {
-            "data": str(data),
-            "address": self.address,
-            "log": where(servers, name or uuid.uuid4().hex[:12]),
-            "led": led,
-        }
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", __name__, json.dumps(self._settings)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._read() == "ready"
+    def __init__(self, data: Path, servers: Servers, name: str) -> None:
+        (address,) = free_addresses(1)
+        settings = {"data": str(data), "address": address, "log": where(servers, name)}
+        super().__init__(f"from {__name__} import main; main()", [json.dumps(settings)], address)
 
     def lead(self, epoch: int) -> None:
         self.begin_leading(epoch)
@@ -46,20 +30,12 @@ class NodeProcess(ServerProcess):
 
     def begin_leading(self, epoch: int) -> None:
         assert self._process is not None
-        assert self._process.stdin is not None
         self._process.stdin.write(f"{epoch}\n")
         self._process.stdin.flush()
 
     def _read(self) -> str:
         assert self._process is not None
-        assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
-
-    def _end(self, number: object) -> int:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        return super()._end(number)  # type: ignore[arg-type]
 
 
 class Pair:
@@ -69,7 +45,7 @@ class Pair:
         self.path = path
         self.servers = servers
         self.name = uuid.uuid4().hex[:12]
-        self.nodes = {it: NodeProcess(path / it, servers, name=self.name) for it in "ab"}
+        self.nodes = {it: NodeProcess(path / it, servers, self.name) for it in "ab"}
 
     def check_agreement(self) -> None:
         """Stop both, have them read to the end, and compare all that they hold."""
@@ -85,35 +61,24 @@ class Pair:
             site.close()
 
 
-def main(settings: dict[str, Any]) -> None:
-    data = Path(str(settings["data"]))
-    if settings["led"]:
-        with contextlib.suppress(AlreadyExists):
-            create_cluster(data.parent / "cluster", new_cluster("test", shards=1, replicas=1))
+def main() -> None:
+    settings: dict[str, Any] = json.loads(sys.argv[1])
     node = ClusterNode(
-        data,
+        Path(str(settings["data"])),
         listen=[str(settings["address"])],
         shards=1,
         engine=connect_to(settings["log"]),
-        coordinate=(lambda entry: SingleCoordination(data.parent / "cluster", entry))
-        if settings["led"]
-        else None,
     )
     tasks: list[asyncio.Task[None]] = []
 
     def ready() -> None:
-        tasks.append(asyncio.get_running_loop().create_task(obey(node, bool(settings["led"]))))
+        tasks.append(asyncio.get_running_loop().create_task(obey(node)))
 
     node.run(ready)
 
 
-async def obey(node: ClusterNode, led: bool) -> None:
+async def obey(node: ClusterNode) -> None:
     replica = node.replicas[0]
-    if led:
-        while not replica.leading:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        print("ready", flush=True)
-        return
     await replica.start()
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -124,7 +89,3 @@ async def obey(node: ClusterNode, led: bool) -> None:
             print(f"refused: {error}", flush=True)
         else:
             print(f"leads {epoch}", flush=True)
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from tests.integration.engines import Servers
 from tests.simulation.engine import MemoryEngine, Sequence
 from tstreams.cluster.engines.bookkeeper import Bookies
-from tstreams.cluster.engines.nats import NatsServers
 from tstreams.config import Config
 from tstreams.errors import Unavailable
 from tstreams.index import Store
@@ -29,7 +29,6 @@ from tstreams.server.storage import LocalStorage
 T = TypeVar("T")
 
 Connect = Callable[[int], Awaitable[Engine]]
-Servers = NatsServers | Bookies
 
 
 def in_memory(sequence: Sequence | None = None) -> Connect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ import pytest
 
 import moebius
 import tstreams
-from tests.integration.cluster.conftest import can_start_zookeeper, one_zookeeper, zookeeper
 from tests.integration.replicas.sites import Site, in_memory
 from tests.integration.replicas.traffic import Traffic
 from tests.integration.tstreams.conftest import Clock, eventually
@@ -23,12 +23,11 @@ from tstreams.cluster.coordination import new_cluster
 from tstreams.cluster.engines.zookeeper import ZooKeeperServer
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings, create_cluster
 from tstreams.errors import NotLeader
+from tstreams.ledger.engine import Engine
 from tstreams.protocol import Done, GetStream, ShardInfo, encode
 from tstreams.server import load, membership
 from tstreams.server.cluster_node import ClusterNode
 from tstreams.sharding import home_of, shard_of
-
-__all__ = ["can_start_zookeeper", "one_zookeeper", "zookeeper"]
 
 IN_FIRST = [it for it in (f"stream-{n}" for n in range(20)) if home_of(it, SHARDS) == 0]
 """Streams that live in shard 0."""
@@ -207,6 +206,31 @@ def test_a_node_tells_how_busy_it_is(
                     return entry.load > 0 and loads.get(1, 0.0) > loads.get(0, 0.0)
 
                 eventually(told, 60)
+
+
+def test_a_node_tells_at_once_what_it_has(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LOOK_EVERY_S", 1000.0)
+    monkeypatch.setattr(membership, "REPORT_EVERY_S", 1000.0)
+    for name in "ab":
+        cluster.join(name)
+    connect, may_open = cluster.connect, cluster.call(asyncio.Event)
+
+    async def connect_late(number: int) -> Engine:
+        await may_open.wait()
+        return await connect(number)
+
+    cluster.connect = connect_late
+    cluster.join("c")
+    for number in range(SHARDS):
+        eventually(lambda number=number: cluster.leader_of(number), 60)
+    coordination = cluster.nodes["a"].coordination
+    assert coordination is not None
+    late = cluster.nodes["c"].id
+    eventually(lambda: late in coordination.view.nodes)
+    cluster.call(may_open.set)
+    eventually(lambda: coordination.view.nodes[late].holds == tuple(range(SHARDS)))
 
 
 @pytest.mark.parametrize("read", ["leader", "any"])

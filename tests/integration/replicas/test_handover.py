@@ -10,7 +10,6 @@ import pytest
 
 import moebius
 import tstreams
-from tests.integration.cluster.conftest import can_start_zookeeper, one_zookeeper, zookeeper
 from tests.integration.replicas.test_cluster import IN_FIRST, Cluster
 from tests.integration.replicas.traffic import Traffic
 from tests.integration.tstreams.conftest import Clock, eventually
@@ -20,8 +19,6 @@ from tstreams.errors import Unavailable
 from tstreams.protocol import HandOver, encode
 from tstreams.server.cluster_node import ClusterNode
 from tstreams.server.remote_kin import RemoteKin
-
-__all__ = ["can_start_zookeeper", "one_zookeeper", "zookeeper"]
 
 
 @pytest.fixture

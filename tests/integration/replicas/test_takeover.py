@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tstreams
-from tests.integration.log.conftest import servers_of
+from tests.integration.engines import servers_of
 from tests.integration.replicas.processes import Pair
 from tstreams import Offset
 from tstreams.errors import Error

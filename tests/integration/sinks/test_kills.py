@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from tstreams.server import Node
 
 from ..tstreams.collecting import client_process, line_of
 from ..tstreams.conftest import eventually
+from ..tstreams.forked import Forked
 from .databases import EmptyDatabase, content, fill
 
 SINK = """
@@ -73,9 +73,8 @@ class Writer:
         self._pool.shutdown()
 
 
-def last_line_of(process: subprocess.Popen[str]) -> str:
+def last_line_of(process: Forked) -> str:
     """What it says in the end."""
-    assert process.stdout is not None
     return process.stdout.read().split()[-1]
 
 

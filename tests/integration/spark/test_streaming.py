@@ -20,7 +20,7 @@ from tstreams import Client
 from tstreams.limits import FETCH_BYTES_MAX
 from tstreams.protocol import Fetch, Fetched, Want, decode_reply, encode
 
-from ..tstreams.servers import ServerProcess
+from ..tstreams.servers import ServerProcess, server_of
 from .conftest import Pipe
 from .test_source import fill
 
@@ -195,7 +195,7 @@ def test_two_queries_write_into_one_stream(pipe: Pipe, ts: Client, make: Make) -
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path / "data")
+    process = server_of(tmp_path / "data")
     process.start()
     yield process
     process.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from typing import Any
 from tstreams import ReadTransaction
 
 from .conftest import eventually
+from .forked import Forked
 
 
 class Collector:
@@ -54,24 +53,18 @@ class Collector:
 
 
 @contextmanager
-def client_process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def client_process(code: str, *arguments: str) -> Iterator[Forked]:
     """Run a program that says something when it is so far. It is killed in the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = Forked(code, arguments)
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-        process.communicate(timeout=30)
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        process.wait(30)
+        process.close()
 
 
-def line_of(process: subprocess.Popen[str]) -> str:
+def line_of(process: Forked) -> str:
     """The next line that a program prints."""
-    assert process.stdout is not None
     return process.stdout.readline().strip()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import socket
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from tests.integration.tstreams.forked import Forked
+from tstreams.cluster.engines.zookeeper import free_ports
 
 _CODE = """
 import sys
@@ -20,21 +21,29 @@ node.run(lambda: print("ready", flush=True))
 """
 
 
+def free_addresses(count: int) -> list[str]:
+    """Addresses that nobody listens on."""
+    return [f"tcp://127.0.0.1:{port}" for port in free_ports(count)]
+
+
+def server_of(data: Path, shards: int = 1) -> ServerProcess:
+    """A server of the streams in a folder, not started yet."""
+    (address,) = free_addresses(1)
+    return ServerProcess(_CODE, [str(data), address, str(shards)], address)
+
+
 class ServerProcess:
     """Serves the same directory on the same address, again and again."""
 
-    def __init__(self, data: Path, shards: int = 1) -> None:
-        self._data = data
-        self._shards = shards
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, code: str, arguments: Sequence[str], address: str) -> None:
+        """What the code does says "ready" when it serves."""
+        self._code = code
+        self._arguments = arguments
+        self.address = address
+        self._process: Forked | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-c", _CODE, str(self._data), self.address, str(self._shards)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
+        self._process = Forked(self._code, self._arguments)
         assert self._process.stdout.readline() == "ready\n"
 
     def stop(self) -> None:
@@ -60,8 +69,7 @@ class ServerProcess:
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
         assert process is not None
-        assert process.stdout is not None
         process.send_signal(number)
         code = process.wait(30)
-        process.stdout.close()
+        process.close()
         return code

@@ -15,9 +15,9 @@ from .collecting import Collector
 from .conftest import eventually
 from .faces import Face
 from .servers import ServerProcess
-from .test_restarts import ENDS, End, Restarts, restart, server, ts
+from .test_restarts import ENDS, End, Restarts, restart, ts
 
-__all__ = ["server", "ts"]
+__all__ = ["ts"]
 
 
 @ENDS
@@ -120,6 +120,7 @@ def test_a_group_outlives_restarts(server: ServerProcess, ts: Client, end: End) 
     assert items == list(range(count))
 
 
+@pytest.mark.core
 def test_in_doubt_new_agents_know_what_has_become_of_it(
     server: ServerProcess, face: Face, ts: Client
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +12,7 @@ from tstreams import Client, Consumer, Fenced, TransactionState
 
 from .collecting import client_process, line_of
 from .conftest import Connect
+from .forked import Forked
 
 
 def seen(consumer: Consumer) -> list[bytes]:
@@ -140,7 +140,6 @@ def test_a_process_that_slept_wakes_up_as_a_zombie(ts: Client, clicks: str) -> N
     reader.checkpoint()
 
 
-def write_line(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
+def write_line(process: Forked) -> None:
     process.stdin.write("\n")
     process.stdin.flush()

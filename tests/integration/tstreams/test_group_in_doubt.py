@@ -12,9 +12,9 @@ from tstreams import CheckpointGroup, Client, Consumer, InvalidState, Producer, 
 from .conftest import eventually
 from .faces import Face
 from .servers import ServerProcess
-from .test_restarts import server, ts
+from .test_restarts import ts
 
-__all__ = ["server", "ts"]
+__all__ = ["ts"]
 
 
 FED = [b"one" * 1_000_000, b"two", b"three"]
@@ -136,6 +136,7 @@ def test_what_could_not_be_sent_is_read_again(server: ServerProcess, ts: Client,
     assert written(ts) == FED
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("took_effect", [True, False])
 def test_a_group_in_doubt_does_not_go_on(
     server: ServerProcess, ts: Client, job: Job, took_effect: bool, shards: int

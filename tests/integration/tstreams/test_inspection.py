@@ -21,7 +21,12 @@ from tstreams.errors import BadRequest, Fenced, InvalidState, NotFound
 from tstreams.model import ID_MAX, Stream, TransactionState
 from tstreams.server import Node
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.over_tcp,
+    pytest.mark.one_shard,
+    pytest.mark.fresh,
+]
 
 
 @pytest.fixture
@@ -43,10 +48,9 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path, clock: Clock) -> AsyncIterator[Place]:
-    with Node(tmp_path / "data", ["tcp://127.0.0.1:0"], clock=clock).in_thread() as node:
-        async with aio.connect(node.addresses[0]) as ts:
-            yield Place(node, ts, ts.inspection(), clock)
+async def place(node: Node, clock: Clock) -> AsyncIterator[Place]:
+    async with aio.connect(node.addresses[0]) as ts:
+        yield Place(node, ts, ts.inspection(), clock)
 
 
 async def test_the_node_says_who_it_is(tmp_path: Path) -> None:

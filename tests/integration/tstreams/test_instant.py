@@ -13,7 +13,7 @@ import pytest
 from tstreams import BadRequest, Client, Consumer, TooLarge
 from tstreams.model import time_of
 
-from .conftest import BLOCKING_ONLY, eventually
+from .conftest import BLOCKING_ONLY, ONE_SHARD, eventually
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -58,6 +58,7 @@ def test_futures_take_effect_in_the_order_of_the_calls(ts: Client, clicks: str) 
     assert seen(consumer) == [[b"%d" % n] for n in range(3000)]
 
 
+@ONE_SHARD  # shards answer each for itself
 def test_instants_and_checkpoints_keep_their_order(ts: Client, clicks: str) -> None:
     producer, consumer = ts.producer(clicks), ts.consumer(clicks)
     order: SimpleQueue[str] = SimpleQueue()

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
@@ -21,14 +20,6 @@ End = Callable[[ServerProcess], None]
 ENDS = pytest.mark.parametrize(
     "end", [ServerProcess.stop, ServerProcess.kill], ids=["stopped", "killed"]
 )
-
-
-@pytest.fixture
-def server(tmp_path: Path, shards: int) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data", shards)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -72,6 +63,7 @@ def seen(consumer: Consumer, partition: int = 0) -> list[bytes]:
     return found
 
 
+@pytest.mark.core
 @ENDS
 def test_calls_outlive_a_restart(server: ServerProcess, ts: Client, end: End) -> None:
     producer = ts.producer("clicks", "p1")
@@ -83,6 +75,7 @@ def test_calls_outlive_a_restart(server: ServerProcess, ts: Client, end: End) ->
     assert seen(ts.consumer("clicks")) == [b"%d" % n for n in range(count)]
 
 
+@pytest.mark.core
 @ENDS
 def test_a_window_of_futures_outlives_a_restart(
     server: ServerProcess, ts: Client, end: End
@@ -120,6 +113,7 @@ def test_transactions_outlive_a_restart(server: ServerProcess, ts: Client, end: 
     assert found == [(b"%d" % n, 1000) for n in range(count)]
 
 
+@pytest.mark.core
 @ENDS
 def test_an_open_transaction_outlives_a_restart(
     server: ServerProcess, ts: Client, end: End

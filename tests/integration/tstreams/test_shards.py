@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,23 +20,21 @@ from tstreams import (
     Unavailable,
 )
 from tstreams.client.rules.parts import Part
-from tstreams.server import Node
 from tstreams.sharding import home_of, job_home, shard_of
 
 from .collecting import Collector
-from .conftest import SHARDS, Clock, Connect
+from .conftest import ONE_NODE, Clock, Connect
 from .faces import Face
 from .servers import ServerProcess
+from .three_nodes import SHARDS
 
 OPENED, CHECKPOINTED = TransactionState.OPENED, TransactionState.CHECKPOINTED
 CANCELLED, INVALID = TransactionState.CANCELLED, TransactionState.INVALID
 
 
 @pytest.fixture
-def node(tmp_path: Path, clock: Clock) -> Iterator[Node]:
-    node = Node(tmp_path / "data", ["tcp://127.0.0.1:0"], clock=clock, shards=SHARDS)
-    with node.in_thread():
-        yield node
+def shards() -> int:
+    return SHARDS
 
 
 @pytest.fixture
@@ -180,6 +177,7 @@ def fate_of(agent: Any) -> str:
 # Producers.
 
 
+@ONE_NODE
 def test_a_checkpoint_of_a_producer_spans_shards(ts: Client, wide: str) -> None:
     producer = ts.producer(wide)
     txns = [producer.open(it) for it in range(6)]
@@ -190,6 +188,7 @@ def test_a_checkpoint_of_a_producer_spans_shards(ts: Client, wide: str) -> None:
     assert [items[0] for items in visible(ts, wide).values()] == [b"%d" % it for it in range(6)]
 
 
+@ONE_NODE
 def test_a_checkpoint_within_one_shard_is_one_request(ts: Client, wide: str) -> None:
     producer = ts.producer(wide)
     for partition in (1, 4):
@@ -309,6 +308,7 @@ def test_a_subscriber_hears_of_all_shards(ts: Client, wide: str) -> None:
 # Groups.
 
 
+@ONE_NODE
 def test_a_group_within_one_shard_is_one_request(ts: Client) -> None:
     source, sink = make_at(ts, 1, "in"), make_at(ts, 1, "out")
     ts.producer(source).instant([b"x"])
@@ -455,14 +455,6 @@ def test_a_loop_that_begins_at_the_end_saves_that_in_all_shards(ts: Client, wide
 
 
 # Servers that go away between the steps.
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data", SHARDS)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -18,11 +18,7 @@ from tstreams.server import Node
 from tstreams.server.local import LocalShard
 from tstreams.server.storage import LocalStorage
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path, ["tcp://127.0.0.1:0"]).in_thread() as node:
-        yield node
+pytestmark = [pytest.mark.over_tcp, pytest.mark.one_shard]
 
 
 @pytest.fixture

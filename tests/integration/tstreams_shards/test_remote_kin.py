@@ -17,7 +17,7 @@ import uvloop
 
 import moebius
 from tests.integration.certificates import make_certificate
-from tests.integration.tstreams.servers import ServerProcess
+from tests.integration.tstreams.servers import server_of
 from tstreams import limits
 from tstreams.config import Config
 from tstreams.errors import BadRequest, Error, NotFound, NotLeader, Unavailable
@@ -329,7 +329,7 @@ def test_a_connection_that_breaks_is_made_anew_when_it_is_needed(tmp_path: Path)
 
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
     """Nobody there takes us for a shard; that it answers is enough."""
-    server = ServerProcess(tmp_path / "data", SHARDS)
+    server = server_of(tmp_path / "data", SHARDS)
 
     async def do(kin: RemoteKin) -> None:
         for _ in range(2):

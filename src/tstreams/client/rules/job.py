@@ -145,17 +145,16 @@ class Job:
     ) -> Steps[None]:
         group = home.name_group()
         lease_ms = spanning.patience_ms(self._link)
+        asked: dict[int, Ticket] = {}
         try:
-            tickets = [
-                session.start(PrepareStep, group, lease_ms, *fields[shard])
-                for shard, session in others.items()
-            ]
-            for ticket in tickets:
+            for shard, session in others.items():
+                asked[shard] = session.start(PrepareStep, group, lease_ms, *fields[shard])
+            for ticket in asked.values():
                 yield from answer(ticket, Done)
             decisive = home.start(CommitStep, *fields[home.shard], list(others), group.number)
         except BaseException:
-            for session in others.values():
-                spanning.settle(self._link, group, session)
+            for shard, session in others.items():
+                spanning.settle_asked(self._link, group, session, asked.get(shard))
             raise
         try:
             yield from answer(decisive, Done)

@@ -61,6 +61,19 @@ def settle(link: Link, group: Group, session: Session) -> None:
         link.ask(Settle(session.id, group), shard=session.shard)
 
 
+def settle_asked(link: Link, group: Group, session: Session, asked: Ticket | None) -> None:
+    """The same for a shard that was asked to prepare, whether it has answered or not. What it was asked may wait there for
+    something else, and be prepared when we have given up: then it is told once more."""
+    settle(link, group, session)
+    if asked is not None and not asked.ended:
+        asked.add_callback(partial(_settle_late, link, group, session))
+
+
+def _settle_late(link: Link, group: Group, session: Session, asked: Ticket) -> None:
+    if asked.error is None or isinstance(asked.error, Unavailable):
+        settle(link, group, session)
+
+
 def _check(asked: dict[Part, Ticket]) -> None:
     """Raise why one has not prepared. A refusal says more than an answer that did not come."""
     failed = [(ticket.error, part) for part, ticket in asked.items() if ticket.error is not None]
@@ -76,7 +89,7 @@ def _give_up(group: Group, part: Part, ticket: Ticket | None) -> None:
     elif ticket.ended and ticket.error is not None and not isinstance(ticket.error, Unavailable):
         refused(part.drafts, ticket.error, part.shard)
     else:  # it is prepared, or may be: until it is given back, whoever wants something of it has to wait
-        settle(part.session.link, group, part.session)
+        settle_asked(part.session.link, group, part.session, ticket)
         for draft in part.drafts:
             draft.unseal()
 

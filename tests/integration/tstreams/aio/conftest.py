@@ -64,8 +64,20 @@ async def all_items(consumer: aio.Consumer, max_wait: float = 0) -> list[list[by
 
 
 def agents_of(node: Node) -> int:
-    """How many agents hold a name on the server."""
-    return sum(len(session.agents) for session in list(node.shards[0].core.state.sessions.values()))
+    """How many agents hold a name on the server. One that spans shards has the same rank in all of them."""
+    assert node.shards, "they are in this process"
+    ranks = set()
+    for shard in node.shards.values():
+        state = shard.core.state
+        numbers = [it for session in list(state.sessions.values()) for it in list(session.agents)]
+        ranks |= {agent.rank for it in numbers if (agent := state.agent(it)) is not None}
+    return len(ranks)
+
+
+def open_in(node: Node) -> set[int]:
+    """What is open on the server."""
+    assert node.shards, "they are in this process"
+    return {it for shard in node.shards.values() for it in list(shard.core.state.open)}
 
 
 async def write(ts: aio.Client, stream: str, count: int, partitions: int = 1) -> list[int]:

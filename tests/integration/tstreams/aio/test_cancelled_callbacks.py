@@ -11,7 +11,7 @@ import pytest
 from tstreams import InvalidState, TransactionState, aio
 from tstreams.server import Node
 
-from .conftest import Failures, agents_of, eventually, visible, write
+from .conftest import Failures, agents_of, eventually, open_in, visible, write
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +138,7 @@ async def test_a_client_that_is_closed_cancels_slow_callbacks(
         await other.close()
     assert ends == [TransactionState.CANCELLED]
     await eventually(lambda: agents_of(node) == 0)
-    assert not node.shards[0].core.state.open
+    assert not open_in(node)
 
 
 # anyio.

@@ -13,7 +13,7 @@ import pytest
 from tstreams import Offset, TransactionState, aio
 from tstreams.server import Node
 
-from .conftest import agents_of, all_items, eventually
+from .conftest import agents_of, all_items, eventually, open_in
 from .interrupting import ENOUGH, interrupted
 
 pytestmark = [
@@ -111,7 +111,7 @@ async def test_a_producer(node: Node, ts: aio.Client, clicks: str, use: Use, lat
                 break
         assert point < ENOUGH - 1
         assert point > 0 or use is instant_unreliable, "which waits for nothing"
-        await eventually(lambda: not node.shards[0].core.state.open)
+        await eventually(lambda: not open_in(node))
         await producer.instant([b"%d first" % ENOUGH, b"%d last" % ENOUGH], 0)
     await eventually(lambda: ts.statistics().requests_under_way == 0)
     assert ts.statistics().bytes_under_way == 0
@@ -126,7 +126,7 @@ async def test_a_large_instant(node: Node, ts: aio.Client, clicks: str, late: bo
     async with ts.producer(clicks, "p1") as producer:
         for point in (0, 1, 2, 5, 17, 30):
             await interrupted(producer.instant(items, 0), point, late)
-        await eventually(lambda: not node.shards[0].core.state.open)
+        await eventually(lambda: not open_in(node))
     await eventually(lambda: ts.statistics().bytes_under_way == 0)
     assert all(found == items for found in await all_items(consumer))
 
@@ -286,7 +286,7 @@ async def test_closing_a_client(node: Node, ts: aio.Client, clicks: str, late: b
         reached = await interrupted(other.close(), point, late)
         assert other.closed
         assert {txn.state for txn in transactions} == {TransactionState.CANCELLED}
-        await eventually(lambda: not node.shards[0].core.state.open)
+        await eventually(lambda: not open_in(node))
         await eventually(lambda: agents_of(node) == 0)
         if not reached:
             break

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
 from tstreams import TransactionState, aio
 
+from ..conftest import ONE_SHARD
 from ..servers import ServerProcess
 from .conftest import Failures, all_items, eventually, saved, visible
 from .watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data")
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -118,6 +110,7 @@ async def test_a_block_of_a_group_with_a_deadline(server: ServerProcess, ts: aio
     assert await visible(ts, "out") == [b"%d" % number for number in range(30)]
 
 
+@ONE_SHARD  # a checkpoint that was not prepared everywhere is not in doubt: nobody waits for it
 async def test_a_block_whose_checkpoint_worked_after_all_takes_nobody_back(
     server: ServerProcess, ts: aio.Client
 ) -> None:
@@ -150,6 +143,7 @@ async def test_a_block_whose_checkpoint_worked_after_all_takes_nobody_back(
     assert await saved(ts, "clicks", "job") == ids[1]
 
 
+@ONE_SHARD  # as above
 @pytest.mark.parametrize("covers", ["group", "subscriber"])
 async def test_a_callback_gives_up_its_checkpoint_while_the_server_hangs(
     server: ServerProcess, ts: aio.Client, covers: str

@@ -15,7 +15,7 @@ import tstreams
 from tstreams import Fenced, InvalidState, TransactionState, aio
 from tstreams.server import Node
 
-from .conftest import agents_of, all_items, eventually
+from .conftest import agents_of, all_items, eventually, open_in
 from .watchdog import BUSY_S_MAX, Watchdog
 
 pytestmark = pytest.mark.anyio
@@ -139,7 +139,7 @@ async def test_a_task_group_that_fails_leaves_nothing_open(
         await write_and_fail()
     assert caught.group_contains(ZeroDivisionError)
     assert {txn.state for txn in transactions} == {TransactionState.CANCELLED}
-    await eventually(lambda: not node.shards[0].core.state.open)
+    await eventually(lambda: not open_in(node))
     await eventually(lambda: agents_of(node) == 1)
     await eventually(lambda: ts.statistics().bytes_under_way == 0)
     assert await all_items(consumer) == []
@@ -162,10 +162,10 @@ async def test_a_cancelled_scope_around_a_client(node: Node, ts: aio.Client, cli
 
         group.start_soon(work)
         await eventually(lambda: opened)
-        assert node.shards[0].core.state.open
+        assert open_in(node)
         group.cancel_scope.cancel()
     assert opened[0].state is TransactionState.CANCELLED
-    await eventually(lambda: not node.shards[0].core.state.open)
+    await eventually(lambda: not open_in(node))
     await eventually(lambda: agents_of(node) == 0)
     behind = await (await ts.producer(clicks)).instant([b"x"], 0)
     read = await (await ts.consumer(clicks)).get(0, timeout=30)

@@ -1,7 +1,0 @@
-"""What `tests.integration.tstreams.test_fencing` says of a single server holds over an engine's log."""
-
-import pytest
-
-from tests.integration.tstreams.test_fencing import *  # noqa: F403
-
-pytestmark = pytest.mark.parametrize("node", ["memory"], indirect=True)
