@@ -23,10 +23,11 @@ from benchmarks.machine import machine_facts
 from tests.simulation.report import commit
 from tests.simulation.system.mistakes import names
 from tests.torture import shim
-from tests.torture.campaign import Settings, run
-from tests.torture.faults import KINDS
+from tests.torture.campaign import Settings
+from tests.torture.faults import SERVER
 from tests.torture.namespace import INSIDE, run_inside, way_in
 from tests.torture.page import render
+from tests.torture.single import run
 
 SPARK_MINUTES_MIN = 5.0
 """From here on a query on Spark takes part, if nobody says otherwise: its start alone takes a while."""
@@ -49,7 +50,7 @@ def make_parser() -> ArgumentParser:
     )
     parser.add_argument(
         "--faults", metavar="KINDS", default="",
-        help=f"only these, with commas between; `none` for none: {', '.join(KINDS)}",
+        help=f"only these, with commas between; `none` for none: {', '.join(SERVER.kinds)}",
     )  # fmt: skip
     parser.add_argument(
         "--mistake", choices=("", *names()), default="", metavar="NAME",
@@ -65,7 +66,7 @@ def make_parser() -> ArgumentParser:
 def settings_of(given: Namespace, barrier: str) -> Settings:
     """What was asked for, and can be had."""
     only = tuple(it for it in given.faults.split(",") if it)
-    if unknown := [it for it in only if it != "none" and it not in KINDS]:
+    if unknown := [it for it in only if it != "none" and it not in SERVER.kinds]:
         raise SystemExit(f"there is no such fault: {', '.join(unknown)}")
     barriers = dict.fromkeys(("disk", "cable"), barrier) if barrier else {}
     spark = given.spark == "yes" or (

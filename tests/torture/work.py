@@ -34,6 +34,13 @@ LARGE_BYTES = 40_000
 PURGE_S = 2.0
 
 
+def make_streams(ts: tstreams.Client) -> None:
+    """All of them, when nobody works yet."""
+    for stream, partitions in STREAMS.items():
+        ts.create_stream(stream, partitions=partitions, ttl="1d")
+    ts.create_stream(PASSING, partitions=1, ttl="2s")
+
+
 @dataclass(slots=True)
 class Life:
     """One life of a client: what its work needs."""
