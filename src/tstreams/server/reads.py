@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from moebius import Request
+from moebius.errors import Error as WireError
 
 from ..core.transitions import WHOLE_STREAM
 from ..errors import Error, TooLarge
@@ -13,7 +16,7 @@ from ..items import Buffer
 from ..limits import FETCH_WAIT_MS_MAX, FETCH_WANTS_MAX, WAITING_FETCHES_MAX
 from ..protocol import Fetch, FetchLast, StretchInfo, Survey, Want
 from .visible import Chosen, Visible, go_as_parts, go_in_pieces
-from .waiters import Waiter, Waiters
+from .waiters import Again, Waiter, Waiters
 from .wire import wire_error
 
 
@@ -30,8 +33,9 @@ class Reads:
         """Readers that wait."""
         return len(self._waiters)
 
-    def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
-        """Answer, or wait for something to answer with."""
+    def fetch(self, now_ms: int, request: Request, fetch: Fetch, again: Again) -> None:
+        """Answer, or wait for something to answer with. When the time of one that waits is over it is asked `again`, the
+        way it came, without waiting: what was decided meanwhile may be under way to the log, or another may lead."""
         begun_ns = time.perf_counter_ns()
         _check_wants(fetch.wants)
         self._visible.check_replaced(fetch.stream)
@@ -48,7 +52,7 @@ class Reads:
         self._last_waiter += 1
         number, wait_s = self._last_waiter, min(fetch.wait_ms, FETCH_WAIT_MS_MAX) / 1000
         timer = request.client.loop.call_later(wait_s, self._give_up, number)
-        self._waiters.add(Waiter(number, request, fetch, timer))
+        self._waiters.add(Waiter(number, request, fetch, timer, again))
 
     def last(self, now_ms: int, request: FetchLast) -> tuple[Buffer, ...]:
         """The last visible transaction."""
@@ -118,11 +122,9 @@ class Reads:
             return
         request = self._dismiss(waiter)
         try:
-            self._visible.check_settled(waiter.fetch.stream, waiter.fetch.wants)
-        except Error as error:
-            request.fail(wire_error(error))
-        else:
-            request.answer(self._visible.pack([]))
+            waiter.again(request, msgspec.structs.replace(waiter.fetch, wait_ms=0))
+        except WireError as error:
+            request.fail(error)
 
     def _dismiss(self, waiter: Waiter) -> Request:
         self._waiters.remove(waiter)
