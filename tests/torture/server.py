@@ -19,6 +19,7 @@ from tests.torture.failpoints import install
 from tests.torture.panel import Cell, Panel
 from tstreams import server
 from tstreams.cli.main import main as tstreams_main
+from tstreams.server import joining
 from tstreams.server.shard import system_clock
 
 
@@ -37,7 +38,9 @@ def main() -> int:
         if given.mistake:
             stack.enter_context(planted(given.mistake))
         install(panel)
-        stack.enter_context(patch.object(server, "Node", partial(server.Node, clock=clock)))
+        for owner, name in ((server, "Node"), (joining, "ClusterNode")):
+            made = partial(getattr(owner, name), clock=clock)
+            stack.enter_context(patch.object(owner, name, made))
         return tstreams_main(["serve", *others])
 
 

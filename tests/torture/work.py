@@ -20,6 +20,7 @@ from uuid import uuid4
 import tstreams
 from tests.checker.recording import RecordedProducer, RecordedSubscriber, Recorder
 from tests.crash.chain.items import ORDERS
+from tstreams.client.config import Read
 
 STREAMS = {"a": 3, "b": 2, "c": 2, "d": 3, "churn": 1}
 """Streams that are recorded or counted, and their partitions."""
@@ -173,10 +174,10 @@ def feed(ts: tstreams.Client, life: Life) -> None:
 # Readers.
 
 
-def read(ts: tstreams.Client, life: Life) -> None:
+def read(ts: tstreams.Client, life: Life, which: Read = "leader") -> None:
     """Reads, looks up, saves; now and then it resumes."""
     while not life.ends():
-        consumer = life.recorder.consumer(ts, "a", life.name)
+        consumer = life.recorder.consumer(ts, "a", life.name, read=which)
         for _ in range(life.rng.randint(50, 500)):
             partition = life.rng.choice(consumer.partitions)
             found = consumer.get(partition, 0.1)
@@ -187,6 +188,11 @@ def read(ts: tstreams.Client, life: Life) -> None:
             life.works()
             if life.ends():
                 break
+
+
+def read_anywhere(ts: tstreams.Client, life: Life) -> None:
+    """The same, from nodes that follow."""
+    read(ts, life, "any")
 
 
 def keep(ts: tstreams.Client, life: Life) -> None:
@@ -277,6 +283,7 @@ WORK: dict[str, Callable[[tstreams.Client, Life], None]] = {
     "writer": write,
     "churner": churn,
     "reader": read,
+    "any-reader": read_anywhere,
     "keeper": keep,
     "processor": process,
     "subscriber": subscribe,
