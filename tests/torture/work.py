@@ -22,7 +22,7 @@ from tests.checker.recording import RecordedProducer, RecordedSubscriber, Record
 from tests.crash.chain.items import ORDERS
 from tstreams.client.config import Read
 
-STREAMS = {"a": 3, "b": 2, "c": 2, "d": 3, "churn": 1}
+STREAMS = {"a": 3, "b": 2, "c": 2, "d": 4, "churn": 1}
 """Streams that are recorded or counted, and their partitions."""
 RECORDED = ("a", "b", "c", "churn")
 PASSING = "passing"

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.checker.recording import Recorder
 from tests.torture.campaign import Campaign, Settings
+from tests.torture.cluster import cuts  # noqa: F401 - so that they are in the catalogue
 from tests.torture.cluster.faults import CLUSTER
 from tests.torture.cluster.network import network
 from tests.torture.cluster.node import SESSION_S, TorturedNode

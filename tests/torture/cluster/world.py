@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tests.torture.cluster.leaders import judge_leaders, reigns_of
 from tests.torture.cluster.network import Network
 from tests.torture.cluster.node import TorturedNode
 from tests.torture.cluster.servers import SHARDS, EngineOnHosts, Ensemble, make_cluster
+from tests.torture.cluster.zombie import ZOMBIES, make_zombie_streams
 from tests.torture.crew import Post
 from tests.torture.scene import Scene, tell
 from tests.torture.verdict import Verdict, conclude, judge, judge_log
@@ -52,8 +54,8 @@ class ClusterWorld:
     cluster: Cluster | None = None
     down: set[str] = field(default_factory=set)
     """Servers that a fault has ended, and will start again."""
-    refused_zombies: int = 0
-    """Leaders that slept until others led, woke up, and refused what was written to them."""
+    zombies: Counter[str] = field(default_factory=Counter)
+    """What leaders that stood still until others led answered to what was written to them before they went on."""
     comparisons: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,6 +81,7 @@ class ClusterWorld:
         self.scene.guards.append(self._tend)
         with tstreams.connect(self.url) as ts:
             make_streams(ts)
+            make_zombie_streams(ts)
         self.scene.posts += [self.post(*it) for it in CREW]
         for post in self.scene.posts:
             post.start()
@@ -168,7 +171,7 @@ class ClusterWorld:
     def finish(self, verdict: Verdict) -> None:
         """All clients have ended: read all that is there, judge, and end the nodes. Then they are compared."""
         tell("all is read, and judged")
-        conclude(self.scene, self.url)
+        conclude(self.scene, self.url, ZOMBIES)
         judge(self.scene, self.url, verdict)
         for node in self.nodes.values():
             self.down.add(node.name)
@@ -186,7 +189,7 @@ class ClusterWorld:
         """What of it is not in every campaign."""
         return {
             "log": self.log,
-            "refused_zombies": self.refused_zombies,
+            "zombies": dict(self.zombies),
             "reigns": reigns_of(self.nodes.values()),
             "compared": self.comparisons,
         }
