@@ -155,4 +155,4 @@ def judge_log(path: Path, verdict: Verdict) -> None:
     text = path.read_bytes()
     for found in list(_MISTAKES.finditer(text))[:3]:
         around = text[max(0, found.start() - 300) : found.start() + _CONTEXT_BYTES]
-        verdict.add(f"the log {path.name}: {around.decode(errors='replace')}")
+        verdict.add(f"the log {path.parent.name}/{path.name}: {around.decode(errors='replace')}")
