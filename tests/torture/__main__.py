@@ -26,6 +26,7 @@ from tests.torture import shim
 from tests.torture.campaign import Settings
 from tests.torture.cluster.campaign import run as run_cluster
 from tests.torture.cluster.faults import CLUSTER
+from tests.torture.cluster.mistakes import CLUSTER_MISTAKES
 from tests.torture.faults import SERVER
 from tests.torture.namespace import INSIDE, run_inside, way_in
 from tests.torture.page import render
@@ -64,8 +65,9 @@ def make_parser() -> ArgumentParser:
         f"{', '.join(SERVER.kinds)}. Against a cluster: {', '.join(CLUSTER.kinds)}",
     )  # fmt: skip
     parser.add_argument(
-        "--mistake", choices=("", *names()), default="", metavar="NAME",
-        help="let the server make one of the mistakes of the simulation: it must be found",
+        "--mistake", choices=("", *names(), *CLUSTER_MISTAKES), default="", metavar="NAME",
+        help="let the server, or all nodes, make one of the mistakes of the simulation, or of a cluster: "
+        f"{', '.join(CLUSTER_MISTAKES)}. It must be found",
     )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="a new folder, for all that the run leaves")
     parser.add_argument(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
-from tests.torture.cluster.faults import CLUSTER, chosen
+from tests.torture.cluster.faults import CLUSTER, a_leader, chosen, killed
 from tests.torture.cluster.network import Way, both_ways
 from tests.torture.cluster.world import ClusterWorld
 from tests.torture.kinds import Deal
@@ -63,6 +64,20 @@ def cut_from_engine(world: ClusterWorld, deal: Deal) -> Iterator[str]:
     ways, which = _some_ways([node], some, deal.amount)
     with world.network.cut(ways):
         yield f"{node} from {', '.join(some)}: {which}"
+
+
+@fault("cut-off-and-killed", "server", weight=2)
+def cut_off_and_killed(world: ClusterWorld, deal: Deal) -> Iterator[str]:
+    """Whoever leads a shard loses what keeps the logs, and dies before it has it again: what was under way has happened,
+    or never does."""
+    shard, node = a_leader(world, deal)
+    cut = world.network.cut(both_ways([node.name], _role(world, "engine")))
+    with ExitStack() as healing:
+        healing.enter_context(cut)
+        world.scene.rest(0.5 + 2 * deal.amount)
+        with killed(world, [node]):
+            yield f"{node.name}, of shard {shard}"
+            healing.close()  # before it is started
 
 
 @fault("cut-nodes", "server", weight=2)

@@ -37,7 +37,7 @@ def _node(world: ClusterWorld, deal: Deal) -> TorturedNode:
     return world.nodes[chosen(list(world.nodes), deal.pick)]
 
 
-def _leader(world: ClusterWorld, deal: Deal) -> tuple[int, TorturedNode]:
+def a_leader(world: ClusterWorld, deal: Deal) -> tuple[int, TorturedNode]:
     """A shard, and who leads it; if nobody does, any node."""
     shard = int(deal.pick * SHARDS)
     found = world.leader_of(shard)
@@ -48,8 +48,8 @@ def _leader(world: ClusterWorld, deal: Deal) -> tuple[int, TorturedNode]:
 
 
 @contextmanager
-def _killed(
-    world: ClusterWorld, nodes: Sequence[TorturedNode], again: int, after_s: float
+def killed(
+    world: ClusterWorld, nodes: Sequence[TorturedNode], again: int = 0, after_s: float = 0.0
 ) -> Iterator[None]:
     """They die; in the end they are started, and die again while they recover, so often."""
     with world.taken_down(*(it.name for it in nodes)):
@@ -75,29 +75,29 @@ def _killed(
 def kill_node(world: ClusterWorld, deal: Deal) -> Iterator[str]:
     """SIGKILL at any moment; at times again while it recovers."""
     node, again = _node(world, deal), int(deal.amount * 3)
-    with _killed(world, [node], again, 3 * deal.pick):
+    with killed(world, [node], again, 3 * deal.pick):
         yield f"{node.name}, {again + 1} times"
 
 
 @fault("kill-leader", "server", weight=2)
 def kill_leader(world: ClusterWorld, deal: Deal) -> Iterator[str]:
     """SIGKILL for whoever leads a shard, for longer than its session lasts."""
-    shard, node = _leader(world, deal)
-    with _killed(world, [node], 0, 0.0):
+    shard, node = a_leader(world, deal)
+    with killed(world, [node]):
         yield f"{node.name}, of shard {shard}"
 
 
 @fault("all-nodes-down", "server")
 def all_nodes_down(world: ClusterWorld, deal: Deal) -> Iterator[str]:
     """SIGKILL for all at once."""
-    with _killed(world, list(world.nodes.values()), 0, 0.0):
+    with killed(world, list(world.nodes.values())):
         yield ""
 
 
 @fault("stop-leader", "server", weight=2)
 def stop_leader(world: ClusterWorld, deal: Deal) -> Iterator[str]:
     """SIGSTOP for whoever leads a shard until another does; then it goes on, and finds what was written to it."""
-    shard, node = _leader(world, deal)
+    shard, node = a_leader(world, deal)
     try:
         name = f"believer-{len(world.scene.incidents)}"
         believer = Believer(world.scene.recorder, node, shard, name)
@@ -176,7 +176,7 @@ def disk_full(world: ClusterWorld, deal: Deal) -> Iterator[str]:
 @fault("move", "server")
 def move(world: ClusterWorld, deal: Deal) -> Iterator[str]:
     """An operator has another node lead a shard, and later makes it even again."""
-    shard, node = _leader(world, deal)
+    shard, node = a_leader(world, deal)
     others = [it for it in world.nodes.values() if it is not node]
     target = others[int(deal.amount * len(others))]
     target.ask("PATCH", f"/v1/shards/{shard}", {"leader": target.id})
