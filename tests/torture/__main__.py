@@ -1,4 +1,5 @@
 """`python -m tests.torture --minutes 30 --json`: everything fails, for as long as you like. Is any promise broken?
+With `--cluster` it is a whole cluster that fails, and not one server.
 
 It runs in namespaces of its own, if it may make some: a small disk that can be full, and a cable that can be pulled.
 What needs that, and cannot have it, is named in the report as skipped. Ends with status 1 if anything is wrong.
@@ -19,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cluster_servers import why_not as why_no_cluster
 from benchmarks.machine import machine_facts
 from tests.simulation.report import commit
 from tests.simulation.system.mistakes import names
@@ -28,7 +30,7 @@ from tests.torture.cluster.campaign import run as run_cluster
 from tests.torture.cluster.faults import CLUSTER
 from tests.torture.cluster.mistakes import CLUSTER_MISTAKES
 from tests.torture.faults import SERVER
-from tests.torture.namespace import INSIDE, run_inside, way_in
+from tests.torture.namespace import CLUSTER_PROBE, INSIDE, run_inside, way_in
 from tests.torture.page import render
 from tests.torture.single import run as run_single
 
@@ -129,8 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words += ["--seed", str(given.seed)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is cleaned up
     barrier = "--unprivileged was given" if given.unprivileged else ""
+    if given.cluster and (lacking := barrier or why_no_cluster()):
+        raise SystemExit(f"no cluster: {lacking}")
     if not barrier and INSIDE not in os.environ:
-        way = way_in()
+        way = way_in(CLUSTER_PROBE) if given.cluster else way_in()
         if not isinstance(way, str):
             with tempfile.TemporaryDirectory(prefix="tstreams-torture-") as folder:
                 return run_inside(way, words, folder)

@@ -19,22 +19,27 @@ from pathlib import Path
 INSIDE = "TSTREAMS_TORTURE_INSIDE"
 OURS, THEIRS = "10.77.0.1", "10.77.0.2"
 _UNSHARE = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-_PROBE = """
+PROBE = """
 mount -t tmpfs tstreams-probe /mnt && ip link add ours type veth peer theirs &&
 tc qdisc add dev ours root tbf rate 64kbit burst 16kb latency 400ms
+"""
+CLUSTER_PROBE = """
+mount -t tmpfs tstreams-probe /mnt && ip link add probe type bridge &&
+ip link add ours type veth peer theirs && ip link set ours master probe up
 """
 _TOOLS = ("unshare", "nsenter", "ip", "tc", "mount")
 
 
-def way_in() -> list[str] | str:
-    """What a command has to begin with to run in namespaces of its own, or why it cannot."""
+def way_in(probe: str = PROBE) -> list[str] | str:
+    """What a command has to begin with to run in namespaces of its own, in which all that `probe` does can be done, or why
+    it cannot."""
     missing = [it for it in _TOOLS if shutil.which(it) is None]
     if missing:
         return f"{', '.join(missing)} cannot be found"
     reason = ""
     for who in ([], ["--user", "--map-root-user"]):
         found = subprocess.run(
-            ["unshare", *who, *_UNSHARE, "sh", "-c", _PROBE],
+            ["unshare", *who, *_UNSHARE, "sh", "-c", probe],
             check=False, capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         if found.returncode == 0:

@@ -50,7 +50,7 @@ def judge_facts(world: ClusterWorld, verdict: Verdict) -> dict[str, Any]:
         sizes = {}
         for shard in range(SHARDS):
             facts = {name: site.facts(place, shard) for name, place in places.items()}
-            _compare(shard, facts, verdict)
+            compare_facts(shard, facts, verdict)
             sizes[str(shard)] = {name: len(it) for name, it in facts.items()}
         return sizes
     finally:
@@ -60,7 +60,7 @@ def judge_facts(world: ClusterWorld, verdict: Verdict) -> dict[str, Any]:
         site.close()
 
 
-def _compare(shard: int, facts: Mapping[str, Facts], verdict: Verdict) -> None:
+def compare_facts(shard: int, facts: Mapping[str, Facts], verdict: Verdict) -> None:
     """All against the first."""
     first, *others = facts
     for other in others:

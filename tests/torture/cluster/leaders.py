@@ -40,10 +40,10 @@ def reigns_of(nodes: Iterable[TorturedNode]) -> dict[str, list[list[object]]]:
     return found
 
 
-def judge_leaders(nodes: Iterable[TorturedNode], verdict: Verdict) -> None:
+def judge_reigns(reigns: Iterable[Reign], verdict: Verdict) -> None:
     """An epoch was given to one node, once."""
     led: dict[tuple[int, int], Reign] = {}
-    for it in read_reigns(nodes):
+    for it in reigns:
         other = led.setdefault((it.shard, it.epoch), it)
         if other is not it:
             verdict.add(

@@ -11,7 +11,7 @@ from typing import Any
 
 import tstreams
 from tests.torture.cluster.facts import judge_facts
-from tests.torture.cluster.leaders import judge_leaders, reigns_of
+from tests.torture.cluster.leaders import judge_reigns, read_reigns, reigns_of
 from tests.torture.cluster.network import Network
 from tests.torture.cluster.node import TorturedNode
 from tests.torture.cluster.servers import SHARDS, EngineOnHosts, Ensemble, make_cluster
@@ -179,7 +179,7 @@ class ClusterWorld:
                 verdict.add(f"SIGTERM ended {node.name} with {status}: {node.server.log_tail()}")
         for node in self.nodes.values():
             judge_log(node.server.log_path, verdict)
-        judge_leaders(self.nodes.values(), verdict)
+        judge_reigns(read_reigns(self.nodes.values()), verdict)
         tell("what nodes hold is compared")
         began = time.monotonic()
         self.comparisons = judge_facts(self, verdict)
