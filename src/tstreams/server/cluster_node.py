@@ -107,7 +107,7 @@ class ClusterNode(Node):
         """Whether it serves: it knows the others, and has what it should have."""
         if self.coordination is None:
             return bool(self.addresses)
-        places = self.coordination.view.placement.shards
+        places = [self.coordination.view.placement.of(it) for it in range(self._total)]
         here = [it for it in range(self._total) if self.id in places[it]]
         return (
             bool(self.addresses)
@@ -123,7 +123,7 @@ class ClusterNode(Node):
         replica, view = self.replicas[number], self.coordination.view
         leader = view.leaders.get(number)
         led_by = None if leader is None else leader.node
-        first = leader_among(view.placement.shards[number], view.nodes, number, led_by)
+        first = leader_among(view.placement.of(number), view.nodes, number, led_by)
         return replica.is_open and (replica.leading or first != self.id)
 
     # Life.
@@ -198,7 +198,7 @@ class ClusterNode(Node):
         assert self.coordination is not None
         view = self.coordination.view
         leader = view.leaders.get(number)
-        heirs = [view.nodes[it] for it in view.placement.shards[number] if it in view.nodes]
+        heirs = [view.nodes[it] for it in view.placement.of(number) if it in view.nodes]
         others = [it.id for it in heirs if not it.leaving and it.id != self.id]
         return bool(others) and (leader is None or leader.node not in others)
 
@@ -371,7 +371,7 @@ class ClusterNode(Node):
 
         leader = view.leaders.get(number)
         led_by = "" if leader is None else leader.node
-        others = [found(it) for it in view.placement.shards[number] if it != led_by]
+        others = [found(it) for it in view.placement.of(number) if it != led_by]
         return ShardInfo(
             number,
             replica.shard.epoch if leader is None else leader.epoch,
@@ -430,7 +430,7 @@ class Seat:
 
     async def _arrange(self) -> None:
         replica, coordination, number = self._replica, self._coordination, self._replica.number
-        places = coordination.view.placement.shards[number]
+        places = coordination.view.placement.of(number)
         if self._node in places and not self._started:
             await self._start()
         leads = coordination.leads(number)
