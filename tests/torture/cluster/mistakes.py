@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.system.mistakes import Mistake, Patches, mistake
@@ -22,10 +23,25 @@ from tstreams.server.turns import Turns
 CLUSTER_MISTAKES: dict[str, Mistake] = {}
 
 
+LATE_S = 0.2
+"""How long a group waits until it is sent to the engine, where answers or decisions do not wait for it."""
+
+
+def _send_late(patches: Patches, before: Callable[[Any], None]) -> None:
+    """Groups are sent a little later, and this happens before. Without the delay only a death within a few microseconds
+    would show what is wrong."""
+
+    def commit(original: Any, turns: Any) -> None:
+        before(turns)
+        asyncio.get_running_loop().call_later(LATE_S, original, turns)
+
+    patches.around(Turns, "commit", commit)
+
+
 @mistake(
     "answer-before-the-engine",
     "G1",
-    "answers go out when a group is on its way to the engine",
+    "answers go out before a group is sent to the engine",
     among=CLUSTER_MISTAKES,
 )
 def _(patches: Patches) -> None:
@@ -37,6 +53,7 @@ def _(patches: Patches) -> None:
             turns.pending = pending
 
     patches.around(Turns, "answer", answer)
+    _send_late(patches, lambda turns: None)
 
 
 @mistake(
@@ -61,21 +78,20 @@ def _(patches: Patches) -> None:
 @mistake(
     "tell-before-it-is-durable",
     "G4",
-    "participants are told of a decision that is on its way to the log",
+    "participants are told of a decision before it is sent to the log",
     among=CLUSTER_MISTAKES,
 )
 def _(patches: Patches) -> None:
-    def write(original: Any, shared: Any, turn: Any) -> None:
-        original(shared, turn)
-        if shared.shard.errands is not None:
-            shared.shard.errands.look()
+    def tell(turns: Any) -> None:
+        if turns._keeper.shard.errands is not None:
+            turns._keeper.shard.errands.look()
 
     def collected(original: Any, errands: Any, shard: int) -> Any:
         found = asyncio.get_running_loop().create_future()
         found.set_result(errands._messages_for(shard))
         return found
 
-    patches.around(SharedShard, "write", write)
+    _send_late(patches, tell)
     patches.around(Errands, "_collected", collected)
 
 
