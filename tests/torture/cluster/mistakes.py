@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.system.mistakes import Mistake, Patches, mistake
 from tstreams.cluster.zookeeper import ZooKeeperCoordination
 from tstreams.errors import Error
 from tstreams.index.applier import Applier
+from tstreams.ledger.jetstream import JetStreamEngine
 from tstreams.ledger.port import LogFenced
 from tstreams.protocol import encode
 from tstreams.server.errands import Errands
@@ -24,24 +24,23 @@ CLUSTER_MISTAKES: dict[str, Mistake] = {}
 
 
 LATE_S = 0.2
-"""How long a group waits until it is sent to the engine, where answers or decisions do not wait for it."""
+"""How long an engine takes more, where answers or decisions do not wait for it."""
 
 
-def _send_late(patches: Patches, before: Callable[[Any], None]) -> None:
-    """Groups are sent a little later, and this happens before. Without the delay only a death within a few microseconds
-    would show what is wrong."""
+def _slow_engine(patches: Patches) -> None:
+    """Without this only a death within a few milliseconds would show what is wrong."""
 
-    def commit(original: Any, turns: Any) -> None:
-        before(turns)
-        asyncio.get_running_loop().call_later(LATE_S, original, turns)
+    async def append(original: Any, engine: Any, entry: Any, expected: Any) -> Any:
+        await asyncio.sleep(LATE_S)
+        return await original(engine, entry, expected)
 
-    patches.around(Turns, "commit", commit)
+    patches.around(JetStreamEngine, "append", append)
 
 
 @mistake(
     "answer-before-the-engine",
     "G1",
-    "answers go out before a group is sent to the engine",
+    "answers go out before the engine has confirmed what they say",
     among=CLUSTER_MISTAKES,
 )
 def _(patches: Patches) -> None:
@@ -53,7 +52,7 @@ def _(patches: Patches) -> None:
             turns.pending = pending
 
     patches.around(Turns, "answer", answer)
-    _send_late(patches, lambda turns: None)
+    _slow_engine(patches)
 
 
 @mistake(
@@ -78,20 +77,22 @@ def _(patches: Patches) -> None:
 @mistake(
     "tell-before-it-is-durable",
     "G4",
-    "participants are told of a decision before it is sent to the log",
+    "participants are told of a decision before the engine has confirmed it",
     among=CLUSTER_MISTAKES,
 )
 def _(patches: Patches) -> None:
-    def tell(turns: Any) -> None:
-        if turns._keeper.shard.errands is not None:
-            turns._keeper.shard.errands.look()
+    def write(original: Any, shared: Any, turn: Any) -> None:
+        original(shared, turn)
+        if shared.shard.errands is not None:
+            shared.shard.errands.look()
 
     def collected(original: Any, errands: Any, shard: int) -> Any:
         found = asyncio.get_running_loop().create_future()
         found.set_result(errands._messages_for(shard))
         return found
 
-    _send_late(patches, tell)
+    patches.around(SharedShard, "write", write)
+    _slow_engine(patches)
     patches.around(Errands, "_collected", collected)
 
 
