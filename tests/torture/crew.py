@@ -31,6 +31,8 @@ class Post:
     rng: random.Random
     prefix: list[str] = field(default_factory=list)
     """What its command begins with: it may live in a namespace of its own."""
+    patience_s: float = 0.0
+    """How long the one that was started last waits for an answer."""
     lives: int = 0
     kills: int = 0
     fenced: int = 0
@@ -54,7 +56,8 @@ class Post:
         command += [self.kind, self.name, self.url, "--stop", str(stop_file(self.folder))]
         command += ["--history", str(self.folder / f"{self.name}-{self.lives}.jsonl")]
         command += ["--sign", str(self._sign), "--seed", f"{self.rng.random()}"]
-        command += ["--timeout", f"{self.rng.choice(TIMEOUTS_S)}"]
+        self.patience_s = self.rng.choice(TIMEOUTS_S)
+        command += ["--timeout", f"{self.patience_s}"]
         with self._log.open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -141,6 +144,20 @@ class Post:
     @property
     def _log(self) -> Path:
         return self.folder / f"{self.name}.log"
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether its holder waits so long that no planned restart may trouble it."""
+        return self.patience_s == max(TIMEOUTS_S)
+
+    def said(self) -> int:
+        """How much it has had to say so far."""
+        return self._log.stat().st_size
+
+    def errors_since(self, said: int) -> str:
+        """What it was refused or not told since then. That a lease has ended is another matter."""
+        lines = self._log.read_bytes()[said:].decode(errors="replace").splitlines()
+        return "; ".join(it for it in lines if " Unavailable: " in it or " Timeout: " in it)
 
     def log_tail(self) -> str:
         """The end of what they had to say."""

@@ -1,4 +1,4 @@
-"""What goes wrong: each kind of fault is a context; inside of it, something is broken."""
+"""What goes wrong with one server, its disk, its clock, and the links to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
 from tests.integration.tstreams_faults.small_disk import fill
-from tests.torture.crew import Post
+from tests.torture.client_faults import add_client_faults
 from tests.torture.failpoints import (
     AT_START,
     AT_STOP,
@@ -24,6 +21,7 @@ from tests.torture.failpoints import (
     SELDOM,
     number_of,
 )
+from tests.torture.kinds import Catalogue, Deal
 from tests.torture.panel import Cell
 from tests.torture.proxy import Way
 from tests.torture.world import World
@@ -34,63 +32,18 @@ CLOCK_STEPS_S = (-4 * 3600, -1000, -61, -5, 3, 61, 1000, 4 * 3600)
 """A lease is a second, a session lives for 15 minutes, a stream for a day."""
 CLOCK_MS_MAX = 6 * 3600 * 1000
 STORM_CONNECTIONS = 300
-ORPHAN_S_MAX = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """One fault, as the plan has it: the same seed, the same numbers."""
-
-    kind: str
-    length_s: float = 0.0
-    pick: float = 0.0
-    """Whom, or which way: from 0 up to 1."""
-    amount: float = 0.0
-    """How much: from 0 up to 1."""
-    point: str = ""
-
-
-Need = Literal["", "disk", "cable", "shim", "spark"]
-"""What a fault can need that is not everywhere."""
-Body = Callable[[World, Deal], AbstractContextManager[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of fault."""
-
-    body: Body
-    side: Literal["server", "others"]
-    """Of each side one fault at a time."""
-    mortal: bool = False
-    """Whether the server dies of it."""
-    needs: Need = ""
-
-
-KINDS: dict[str, Kind] = {}
-
-
-def fault(
-    name: str,
-    side: Literal["server", "others"],
-    *,
-    mortal: bool = False,
-    needs: Need = "",
-) -> Callable[[Callable[[World, Deal], Iterator[str]]], Body]:
-    """Register a kind. What is yielded says more about it."""
-
-    def register(body: Callable[[World, Deal], Iterator[str]]) -> Body:
-        made = contextmanager(body)
-        KINDS[name] = Kind(made, side, mortal, needs)
-        return made
-
-    return register
+SERVER: Catalogue[World] = Catalogue()
+"""Against one server."""
+fault = SERVER.fault
+add_client_faults(SERVER)
 
 
 # The server's process.
 
 
-@fault("kill-server", "server", mortal=True)
+@fault("kill-server", "server", mortal=True, weight=2)
 def kill_server(world: World, deal: Deal) -> Iterator[str]:
     """SIGKILL at any moment; at times again while it recovers."""
     world.server.kill()
@@ -103,7 +56,7 @@ def kill_server(world: World, deal: Deal) -> Iterator[str]:
     yield f"{times} times"
 
 
-@fault("failpoint", "server", mortal=True)
+@fault("failpoint", "server", mortal=True, weight=9)
 def failpoint(world: World, deal: Deal) -> Iterator[str]:
     """SIGKILL at a certain place of the program."""
     panel, server, number = world.panel, world.server, number_of(deal.point)
@@ -122,7 +75,7 @@ def failpoint(world: World, deal: Deal) -> Iterator[str]:
     reached = panel[Cell.HIT] == number
     (world.hits if reached else world.missed)[deal.point] += 1
     if dead and not reached:
-        world.complain(f"the server ended before {deal.point}: {server.log_tail()}")
+        world.scene.complain(f"the server ended before {deal.point}: {server.log_tail()}")
     if not server.is_alive:
         server.start()
     else:
@@ -134,7 +87,7 @@ def failpoint(world: World, deal: Deal) -> Iterator[str]:
 def restart_server(world: World, deal: Deal) -> Iterator[str]:
     """SIGTERM, and a start."""
     if (status := world.server.stop()) != 0:
-        world.complain(f"SIGTERM ended the server with {status}: {world.server.log_tail()}")
+        world.scene.complain(f"SIGTERM ended the server with {status}: {world.server.log_tail()}")
     time.sleep(deal.pick)
     world.server.start()
     yield ""
@@ -226,55 +179,7 @@ def clock_step(world: World, deal: Deal) -> Iterator[str]:
     yield f"{step_ms // 1000:+d} s"
 
 
-# Clients.
-
-
-def _post(world: World, deal: Deal) -> Post:
-    return world.posts[int(deal.pick * len(world.posts))]
-
-
-@fault("kill-client", "others")
-def kill_client(world: World, deal: Deal) -> Iterator[str]:
-    """SIGKILL; another of its name begins."""
-    post = _post(world, deal)
-    post.kill()
-    yield post.name
-
-
-@fault("stop-client", "others")
-def stop_client(world: World, deal: Deal) -> Iterator[str]:
-    """SIGSTOP, for longer than its leases last."""
-    post = _post(world, deal)
-    pid = post.stop()
-    try:
-        yield f"{post.name}, {deal.length_s:.1f} s"
-    finally:
-        post.resume(pid)
-
-
-@fault("twin", "others")
-def twin(world: World, deal: Deal) -> Iterator[str]:
-    """A client is stopped, another takes its name, and then it goes on."""
-    post = _post(world, deal)
-    pid = post.replace()
-    try:
-        yield post.name
-    finally:
-        post.resume(pid)
-
-
-@fault("orphan", "others")
-def orphan(world: World, deal: Deal) -> Iterator[str]:
-    """A client opens transactions and vanishes for good: its leases alone end what holds up the readers."""
-    name = f"orphan-{len(world.orphans) + 1}"
-    world.orphans.append(name)
-    process = world.post("orphan", name, "direct").spawn()
-    until = time.monotonic() + ORPHAN_S_MAX
-    while process.poll() is None and time.monotonic() < until:
-        world.rest(0.05)
-    process.kill()
-    process.wait()
-    yield name
+# Strangers.
 
 
 @fault("storm", "others")
@@ -283,16 +188,16 @@ def storm(world: World, deal: Deal) -> Iterator[str]:
     connections = int(STORM_CONNECTIONS * (0.3 + 0.7 * deal.amount))
     command = [sys.executable, "-m", "tests.torture.storm", world.server.url]
     command += ["--connections", f"{connections}", "--seed", f"{int(deal.pick * 1e6)}"]
-    with (world.folder / "storm.log").open("ab") as log:
+    with (world.scene.folder / "storm.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield f"{connections} connections"
         until = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < until:
-            world.rest(0.1)
+            world.scene.rest(0.1)
         if process.poll() != 0:
-            said = (world.folder / "storm.log").read_text(errors="replace")[-1000:]
-            world.complain(f"the storm ended with {process.poll()}: {said}")
+            said = (world.scene.folder / "storm.log").read_text(errors="replace")[-1000:]
+            world.scene.complain(f"the storm ended with {process.poll()}: {said}")
     finally:
         if process.poll() is None:
             process.kill()

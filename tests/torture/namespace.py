@@ -19,22 +19,27 @@ from pathlib import Path
 INSIDE = "TSTREAMS_TORTURE_INSIDE"
 OURS, THEIRS = "10.77.0.1", "10.77.0.2"
 _UNSHARE = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-_PROBE = """
+PROBE = """
 mount -t tmpfs tstreams-probe /mnt && ip link add ours type veth peer theirs &&
 tc qdisc add dev ours root tbf rate 64kbit burst 16kb latency 400ms
+"""
+CLUSTER_PROBE = """
+mount -t tmpfs tstreams-probe /mnt && ip link add probe type bridge &&
+ip link add ours type veth peer theirs && ip link set ours master probe up
 """
 _TOOLS = ("unshare", "nsenter", "ip", "tc", "mount")
 
 
-def way_in() -> list[str] | str:
-    """What a command has to begin with to run in namespaces of its own, or why it cannot."""
+def way_in(probe: str = PROBE) -> list[str] | str:
+    """What a command has to begin with to run in namespaces of its own, in which all that `probe` does can be done, or why
+    it cannot."""
     missing = [it for it in _TOOLS if shutil.which(it) is None]
     if missing:
         return f"{', '.join(missing)} cannot be found"
     reason = ""
     for who in ([], ["--user", "--map-root-user"]):
         found = subprocess.run(
-            ["unshare", *who, *_UNSHARE, "sh", "-c", _PROBE],
+            ["unshare", *who, *_UNSHARE, "sh", "-c", probe],
             check=False, capture_output=True, text=True, timeout=30,
         )  # fmt: skip
         if found.returncode == 0:
@@ -50,8 +55,11 @@ def run_inside(way: Sequence[str], arguments: Sequence[str], folder: str) -> int
     return subprocess.run(command, check=False, env=environment).returncode
 
 
-def _run(*command: str) -> None:
-    found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+def run_command(*command: str, given: str = "") -> None:
+    """Run it, with this as its input; `RuntimeError` if it fails, with what it says."""
+    found = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=30, input=given
+    )
     if found.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {found.stderr.strip()}")
 
@@ -60,11 +68,11 @@ def _run(*command: str) -> None:
 def disk(path: Path, megabytes: int) -> Iterator[Path]:
     """A small disk."""
     path.mkdir()
-    _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tstreams-torture", str(path))
+    run_command("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tstreams-torture", str(path))
     try:
         yield path
     finally:
-        _run("umount", "--lazy", str(path))
+        run_command("umount", "--lazy", str(path))
 
 
 @dataclass(slots=True)
@@ -80,11 +88,11 @@ class Veth:
         return ["nsenter", f"--net=/proc/{self._theirs}/ns/net"]
 
     def _there(self, *command: str) -> None:
-        _run(*self.prefix, *command)
+        run_command(*self.prefix, *command)
 
     def plug(self) -> None:
         """Lay the cable."""
-        _run(
+        run_command(
             "ip",
             "link",
             "add",
@@ -96,19 +104,19 @@ class Veth:
             "netns",
             f"{self._theirs}",
         )
-        _run("ip", "addr", "add", f"{OURS}/24", "dev", "ours")
-        _run("ip", "link", "set", "ours", "up")
+        run_command("ip", "addr", "add", f"{OURS}/24", "dev", "ours")
+        run_command("ip", "link", "set", "ours", "up")
         self._there("ip", "link", "set", "lo", "up")
         self._there("ip", "addr", "add", f"{THEIRS}/24", "dev", "theirs")
         self._there("ip", "link", "set", "theirs", "up")
 
     def down(self, is_down: bool) -> None:
         """Nothing passes, and nobody is told."""
-        _run("ip", "link", "set", "ours", "down" if is_down else "up")
+        run_command("ip", "link", "set", "ours", "down" if is_down else "up")
 
     def slow(self, kilobits: int) -> None:
         """So many bits in a second, each way. 0: as fast as it can."""
-        for run, end in ((_run, "ours"), (self._there, "theirs")):
+        for run, end in ((run_command, "ours"), (self._there, "theirs")):
             if kilobits:
                 rate = ["rate", f"{kilobits}kbit", "burst", "16kb", "latency", "400ms"]
                 run("tc", "qdisc", "add", "dev", end, "root", "tbf", *rate)
@@ -117,14 +125,14 @@ class Veth:
 
     def hole(self, to_clients: bool, is_there: bool) -> None:
         """Everything that goes one way is lost."""
-        run, where = (_run, THEIRS) if to_clients else (self._there, OURS)
+        run, where = (run_command, THEIRS) if to_clients else (self._there, OURS)
         run("ip", "route", "add" if is_there else "del", "blackhole", f"{where}/32")
 
 
 @contextmanager
 def veth() -> Iterator[Veth]:
     """A cable to a namespace that lives as long as this does."""
-    _run("ip", "link", "set", "lo", "up")
+    run_command("ip", "link", "set", "lo", "up")
     command = ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:

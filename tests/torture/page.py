@@ -10,19 +10,19 @@ Report = Mapping[str, Any]
 
 
 def render(report: Report) -> str:
-    """The page."""
-    facts = report["machine"]
-    points = report["failpoints"]
-    outcomes = report["outcomes"]
+    """The page: what is in every report, and what is in those of one server, or of a cluster."""
+    facts, outcomes = report["machine"], report["outcomes"]
+    of_cluster = "reigns" in report
+    name = "soak-cluster" if of_cluster else "soak-torture"
     lines = [
-        "# A long campaign of torture",
+        f"# A long campaign of torture{' against a cluster' if of_cluster else ''}",
         "",
         f"{report['seconds'] / 60:.0f} minutes of [torture](torture.md), "
         f"**{len(report['findings'])} findings**. Written by the program itself:",
         "",
         "```sh",
         f"python -m tests.torture {shlex.join(report['arguments'])} > REPORT.json",
-        "python -m tests.torture --render REPORT.json > docs/proof/soak-torture.md",
+        f"python -m tests.torture --render REPORT.json > docs/proof/{name}.md",
         "```",
         "",
         *_table(
@@ -31,7 +31,7 @@ def render(report: Report) -> str:
                 ("Commit", f"`{report['commit']}`"),
                 ("Begun", report["begun"]),
                 ("Faults", f"{sum(report['faults'].values()):,}"),
-                ("Deaths of the server at failpoints", f"{points['deaths']:,}"),
+                *(_of_cluster(report) if of_cluster else _of_server(report)),
                 ("Operations in the histories", f"{report['operations']:,}"),
                 ("... acknowledged", f"{outcomes['ok']:,}"),
                 ("... refused", f"{outcomes['refused']:,}"),
@@ -48,6 +48,32 @@ def render(report: Report) -> str:
         *_counts("Fault", report["faults"]),
         "",
         *_skipped(report["skipped"]),
+        *(_leaders(report) if of_cluster else _failpoints(report["failpoints"])),
+        "## Exactly once",
+        "",
+        *_table(("Sink", "Items there, of so many"), _sinks(report["exactly_once"])),
+        "",
+        "## Lives of the clients",
+        "",
+        *_counts("Client", report["client_lives"]),
+        "",
+        *([] if of_cluster else _resources(report["resources"])),
+        "## What was found",
+        "",
+        *([f"- {it}" for it in report["findings"]] or ["Nothing."]),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+# Of one server.
+
+
+def _of_server(report: Report) -> list[tuple[str, str]]:
+    return [("Deaths of the server at failpoints", f"{report['failpoints']['deaths']:,}")]
+
+
+def _failpoints(points: Report) -> list[str]:
+    return [
         "## Where the server was killed",
         "",
         f"At {len(points['hit'])} of {len(points['hit']) + len(points['never_hit'])} failpoints. "
@@ -57,23 +83,61 @@ def render(report: Report) -> str:
         "",
         f"At which it never died: {_names(points['never_hit'])}.",
         "",
-        "## Exactly once",
+    ]
+
+
+# Of a cluster.
+
+
+def _of_cluster(report: Report) -> list[tuple[str, str]]:
+    zombies = report["zombies"]
+    told = ", ".join(f"`{name}` {count}" for name, count in zombies.items())
+    return [
+        ("Logs", f"`{report['log']}`"),
+        ("Times that somebody began to lead a shard", f"{_count_reigns(report):,}"),
+        ("Leaders that stood still until others led", f"{sum(zombies.values())}"),
+        ("... what they answered to what was written to them", told or "nothing"),
+    ]
+
+
+def _count_reigns(report: Report) -> int:
+    return sum(map(len, report["reigns"].values()))
+
+
+def _leaders(report: Report) -> list[str]:
+    return [
+        "## Who led what",
         "",
-        *_table(("Sink", "Items there, of so many"), _sinks(report["exactly_once"])),
+        "Of each shard the epochs in which each node led it. (Those that a node was given and could not begin are missing.)",
         "",
-        "## Lives of the clients",
+        *_table(
+            ("Shard", "Epochs"),
+            [(shard, _epochs(reigns)) for shard, reigns in report["reigns"].items()],
+        ),
         "",
-        *_counts("Client", report["client_lives"]),
+        "## What nodes hold in the end",
         "",
-        "## Memory, descriptors and threads",
+        "Facts of each shard, which were compared byte by byte:",
         "",
-        *_resources(report["resources"]),
+        *_table(
+            ("Shard", "Facts"),
+            [
+                (shard, ", ".join(f"{node} {count:,}" for node, count in facts.items()))
+                for shard, facts in report["compared"].items()
+            ],
+        ),
         "",
-        "## What was found",
-        "",
-        *([f"- {it}" for it in report["findings"]] or ["Nothing."]),
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    ]
+
+
+def _epochs(reigns: Sequence[Sequence[Any]]) -> str:
+    by_node: dict[str, list[int]] = {}
+    for epoch, node, _ in reigns:
+        by_node.setdefault(node, []).append(epoch)
+    return "; ".join(f"{node}: {' '.join(map(str, it))}" for node, it in sorted(by_node.items()))
+
+
+# Parts.
 
 
 def _still(found: Report) -> str:
@@ -105,6 +169,8 @@ def _resources(found: Report) -> list[str]:
         if isinstance(it, Mapping) and it
     ]
     return [
+        "## Memory, descriptors and threads",
+        "",
         f"The server had {found['lives']} lives; the longest, of {found['longest_life_s']:.0f} s, "
         f"after a third of it as warm-up. {found['samples']:,} samples in all. "
         f"The verdict: **{found['verdict']}**.",
@@ -112,6 +178,7 @@ def _resources(found: Report) -> list[str]:
         f"| Of the server | {' | '.join(it.replace('_', ' ') for it in columns)} |",
         f"| --- | {' | '.join('---:' for _ in columns)} |",
         *rows,
+        "",
     ]
 
 

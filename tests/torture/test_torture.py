@@ -19,16 +19,17 @@ from tests.checker.findings import KINDS as FINDINGS
 from tests.checker.history import OK, Instant, Read, read, write
 from tests.integration.tstreams.conftest import eventually
 from tests.torture.failpoints import PLACES, POINTS
-from tests.torture.faults import KINDS
+from tests.torture.faults import SERVER
 from tests.torture.page import render
 from tests.torture.plan import FIRST_POINTS, Plan
 from tests.torture.proxy import Proxy, Way
 from tests.torture.resources import Sample, report
+from tests.torture.scene import Incident
 from tests.torture.verdict import Verdict, judge_histories, standstill
-from tests.torture.world import Incident
 
 pytestmark = pytest.mark.xdist_group("torture")
 
+KINDS = SERVER.kinds
 UNPRIVILEGED = {name for name, kind in KINDS.items() if not kind.needs}
 
 
@@ -103,18 +104,18 @@ def test_a_server_that_makes_a_mistake_is_noticed() -> None:
 
 def test_the_same_seed_is_the_same_plan() -> None:
     def steps(seed: int) -> list[object]:
-        plan = Plan(seed, UNPRIVILEGED_IN_ORDER)
+        plan = Plan(seed, MADE)
         return [*plan.first(), *(plan.next(mortal=at < 200) for at in range(300))]
 
     assert steps(7) == steps(7)
     assert steps(7) != steps(8)
 
 
-UNPRIVILEGED_IN_ORDER = [name for name in KINDS if name in UNPRIVILEGED]
+MADE = {name: kind for name, kind in KINDS.items() if not kind.needs}
 
 
 def test_every_failpoint_comes_and_a_server_that_shall_live_is_not_killed() -> None:
-    plan = Plan(1, UNPRIVILEGED_IN_ORDER)
+    plan = Plan(1, MADE)
     first = [deal.kind for step in plan.first() for deal in step.deals]
     assert set(first) == UNPRIVILEGED
     assert first.count("failpoint") == FIRST_POINTS

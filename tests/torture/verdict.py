@@ -16,8 +16,8 @@ from typing import Any
 import tstreams
 from tests.checker.check import check
 from tests.checker.history import OK, UNKNOWN, AnyOperation, Commit, Instant, Read, read
+from tests.torture.scene import Incident, Scene
 from tests.torture.work import LOOP, PRODUCERS, RECORDED, STREAMS, passed_on
-from tests.torture.world import Incident, World
 
 STILL_S_MAX = 90.0
 """Longer than this must never pass without a write or without a read of anybody: no fault lasts so long."""
@@ -48,34 +48,29 @@ class Verdict:
             self.findings.append(text)
 
 
-def conclude(world: World) -> None:
-    """Read all that is there, for the record: nobody writes any more."""
-    with tstreams.connect(world.server.url) as ts:
-        names = [(post.kind, post.name) for post in world.posts if post.kind in PRODUCERS]
-        names += [("orphan", name) for name in world.orphans]
+def conclude(scene: Scene, url: str, also: Sequence[str] = ()) -> None:
+    """Read all that is there, for the record: nobody writes any more. `also`: streams that are not in every campaign."""
+    with tstreams.connect(url) as ts:
+        names = [(post.kind, post.name) for post in scene.posts if post.kind in PRODUCERS]
+        names += [("orphan", name) for name in scene.orphans]
         for kind, name in names:
-            world.recorder.fence(ts, PRODUCERS[kind], name)
+            scene.recorder.fence(ts, PRODUCERS[kind], name)
         _drain_loop(ts)
-        for stream in RECORDED:
-            world.recorder.audit(ts, stream)
-        if world.spark is not None:
-            world.recorder.audit(ts, PRODUCERS["feeder"])
+        for stream in (*RECORDED, *also):
+            scene.recorder.audit(ts, stream)
 
 
 def _drain_loop(ts: tstreams.Client) -> None:
     ts.process("a", LOOP, "d", passed_on, max_wait=DRAIN_WAIT_S, stop=threading.Event())
 
 
-def judge(world: World, verdict: Verdict) -> None:
-    """All of it, while the server still serves."""
-    verdict.findings += world.complaints
-    verdict.findings += [it for post in world.posts for it in post.complaints]
-    histories = sorted(world.folder.glob("*.jsonl"))
-    judge_histories(histories, verdict, world.incidents, world.told_to_end_s)
-    _judge_loop(world, verdict)
-    if world.spark is not None:
-        _judge_query(world, verdict)
-    _judge_log(world.server.log_path, verdict)
+def judge(scene: Scene, url: str, verdict: Verdict) -> None:
+    """What all clients did and were told, while somebody still serves."""
+    verdict.findings += scene.complaints
+    verdict.findings += [it for post in scene.posts for it in post.complaints]
+    histories = sorted(scene.folder.glob("*.jsonl"))
+    judge_histories(histories, verdict, scene.incidents, scene.told_to_end_s)
+    _judge_loop(url, verdict)
 
 
 def judge_histories(
@@ -132,9 +127,9 @@ def compare(what: str, wanted: Counter[bytes], there: Counter[bytes], verdict: V
             verdict.add(f"{what}: {difference.total()} {name}: {some}")
 
 
-def _judge_loop(world: World, verdict: Verdict) -> None:
+def _judge_loop(url: str, verdict: Verdict) -> None:
     """What is in the sink of the loop is what is in its source, each item once."""
-    with tstreams.connect(world.server.url) as ts:
+    with tstreams.connect(url) as ts:
         wanted: Counter[bytes] = Counter()
         there: Counter[bytes] = Counter()
         for partition in range(STREAMS["a"]):
@@ -146,18 +141,18 @@ def _judge_loop(world: World, verdict: Verdict) -> None:
     compare("loop", wanted, there, verdict)
 
 
-def _judge_query(world: World, verdict: Verdict) -> None:
+def judge_query(url: str, verdict: Verdict) -> None:
     """What the query on Spark has made is what is in its source, each item once."""
     from tests.crash.spark.judge import expected, found_in_the_end
 
-    with tstreams.connect(world.server.url) as ts:
+    with tstreams.connect(url) as ts:
         wanted = expected(ts)
         compare("query", wanted, found_in_the_end(ts, wanted.total()), verdict)
 
 
-def _judge_log(path: Path, verdict: Verdict) -> None:
-    """The server has met nothing that it was not written for."""
+def judge_log(path: Path, verdict: Verdict) -> None:
+    """A server has met nothing that it was not written for."""
     text = path.read_bytes()
     for found in list(_MISTAKES.finditer(text))[:3]:
         around = text[max(0, found.start() - 300) : found.start() + _CONTEXT_BYTES]
-        verdict.add(f"the server's log: {around.decode(errors='replace')}")
+        verdict.add(f"the log {path.parent.name}/{path.name}: {around.decode(errors='replace')}")

@@ -20,8 +20,9 @@ from uuid import uuid4
 import tstreams
 from tests.checker.recording import RecordedProducer, RecordedSubscriber, Recorder
 from tests.crash.chain.items import ORDERS
+from tstreams.client.config import Read
 
-STREAMS = {"a": 3, "b": 2, "c": 2, "d": 3, "churn": 1}
+STREAMS = {"a": 3, "b": 2, "c": 2, "d": 4, "churn": 1}
 """Streams that are recorded or counted, and their partitions."""
 RECORDED = ("a", "b", "c", "churn")
 PASSING = "passing"
@@ -32,6 +33,13 @@ LONG_S_MAX = 1.5
 """How long a transaction stays open while its client does something else: longer than its lease at times."""
 LARGE_BYTES = 40_000
 PURGE_S = 2.0
+
+
+def make_streams(ts: tstreams.Client) -> None:
+    """All of them, when nobody works yet."""
+    for stream, partitions in STREAMS.items():
+        ts.create_stream(stream, partitions=partitions, ttl="1d")
+    ts.create_stream(PASSING, partitions=1, ttl="2s")
 
 
 @dataclass(slots=True)
@@ -166,10 +174,10 @@ def feed(ts: tstreams.Client, life: Life) -> None:
 # Readers.
 
 
-def read(ts: tstreams.Client, life: Life) -> None:
+def read(ts: tstreams.Client, life: Life, which: Read = "leader") -> None:
     """Reads, looks up, saves; now and then it resumes."""
     while not life.ends():
-        consumer = life.recorder.consumer(ts, "a", life.name)
+        consumer = life.recorder.consumer(ts, "a", life.name, read=which)
         for _ in range(life.rng.randint(50, 500)):
             partition = life.rng.choice(consumer.partitions)
             found = consumer.get(partition, 0.1)
@@ -180,6 +188,11 @@ def read(ts: tstreams.Client, life: Life) -> None:
             life.works()
             if life.ends():
                 break
+
+
+def read_anywhere(ts: tstreams.Client, life: Life) -> None:
+    """The same, from nodes that follow."""
+    read(ts, life, "any")
 
 
 def keep(ts: tstreams.Client, life: Life) -> None:
@@ -270,6 +283,7 @@ WORK: dict[str, Callable[[tstreams.Client, Life], None]] = {
     "writer": write,
     "churner": churn,
     "reader": read,
+    "any-reader": read_anywhere,
     "keeper": keep,
     "processor": process,
     "subscriber": subscribe,

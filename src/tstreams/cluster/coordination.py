@@ -112,6 +112,10 @@ class Placement(msgspec.Struct, frozen=True):
     """Counted up with every change. Whoever changes a placement names the version that they have seen."""
     shards: tuple[tuple[str, ...], ...]
 
+    def of(self, shard: int) -> tuple[str, ...]:
+        """The nodes of a shard; none while nothing is known of the cluster yet."""
+        return self.shards[shard] if shard < len(self.shards) else ()
+
 
 class SessionState(Enum):
     """How a node stands with the coordination service."""

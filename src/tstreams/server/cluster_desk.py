@@ -159,7 +159,7 @@ def _shards(cluster: Cluster, view: View) -> list[PlacedShard]:
                 number,
                 view.epochs.get(number, 0) if leader is None else leader.epoch,
                 "" if leader is None else leader.node,
-                list(view.placement.shards[number]),
+                list(view.placement.of(number)),
                 view.intentions.leaders.get(number, ""),
                 loads[number] if told else 0.0,
             )

@@ -99,7 +99,7 @@ class ClusterNode(Node):
         """Whether it serves: it knows the others, and has what it should have."""
         if self.coordination is None:
             return bool(self.addresses)
-        places = self.coordination.view.placement.shards
+        places = [self.coordination.view.placement.of(it) for it in range(self._total)]
         here = [it for it in range(self._total) if self.id in places[it]]
         return (
             bool(self.addresses)
@@ -115,7 +115,7 @@ class ClusterNode(Node):
         replica, view = self.replicas[number], self.coordination.view
         leader = view.leaders.get(number)
         led_by = None if leader is None else leader.node
-        first = leader_among(view.placement.shards[number], view.nodes, number, led_by)
+        first = leader_among(view.placement.of(number), view.nodes, number, led_by)
         return replica.is_open and (replica.leading or first != self.id)
 
     # Life.
@@ -193,7 +193,7 @@ class ClusterNode(Node):
         assert self.coordination is not None
         view = self.coordination.view
         leader = view.leaders.get(number)
-        heirs = [view.nodes[it] for it in view.placement.shards[number] if it in view.nodes]
+        heirs = [view.nodes[it] for it in view.placement.of(number) if it in view.nodes]
         others = [it.id for it in heirs if not it.leaving and it.id != self.id]
         return bool(others) and (leader is None or leader.node not in others)
 
@@ -313,7 +313,7 @@ class ClusterNode(Node):
 
         leader = view.leaders.get(number)
         led_by = "" if leader is None else leader.node
-        others = [found(it) for it in view.placement.shards[number] if it != led_by]
+        others = [found(it) for it in view.placement.of(number) if it != led_by]
         return ShardInfo(
             number,
             replica.shard.epoch if leader is None else leader.epoch,

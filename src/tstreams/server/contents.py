@@ -7,8 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from moebius import Request
-
 from ..core.facts import Session, StreamState
 from ..core.records import AnyRecord, InstantMade, SessionsNoted
 from ..core.shard import Shard as Core
@@ -63,8 +61,6 @@ class Contents:
         self._cache_bytes = cache_bytes
         self.is_empty = True
         """Whether it was never opened."""
-        self.check_reader: Callable[[Request], None] = lambda _: None
-        """Refuses a reader that has waited here in vain, and to whom another may have more to say by now."""
         self._cores = 0
 
     # Opening.
@@ -80,11 +76,8 @@ class Contents:
         """Begin without readers: those that were there have been told."""
         self.payloads = Payloads(self.log, self._cache_bytes, self.metrics)
         self.visible = Visible(self.index, self.payloads, self.metrics)
-        self.reads = Reads(self.visible, self._check_reader)
+        self.reads = Reads(self.visible)
         self.subscriptions = Subscriptions(self.visible, self.clock)
-
-    def _check_reader(self, request: Request) -> None:
-        self.check_reader(request)
 
     def make_core(self) -> None:
         """Forget what was decided and is not durable. Leases and sessions begin anew."""

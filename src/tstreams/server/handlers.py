@@ -52,7 +52,7 @@ from ..protocol import (
 from .gate import Gate
 from .inspection import Inspection
 from .kin import KIN, KinMessage
-from .shard import ANY, Shard
+from .shard import Shard
 from .subscriptions import Answer
 from .wire import wire_error
 
@@ -72,6 +72,11 @@ _CHANGES: tuple[type[Change], ...] = (
     EndTransactions,
     PrepareStep,
 )
+
+
+ANY = "any:"
+"""What reads begin with that any node of a cluster may answer with what it has confirmed, which may be a little behind
+(`0:any:Fetch`). Without it only the leader answers."""
 
 
 class Handlers:
@@ -95,7 +100,8 @@ class Handlers:
         self._register_read(GetPositions, self._get_positions)
         self._register_read(GetJob, self._get_job)
         self._register_read(Survey, self._survey)
-        self._register_read(Fetch, self._fetch)
+        self._register_fetch("", shard.read)
+        self._register_fetch(ANY, shard.read_any)
         self._register_read(FetchLast, self._fetch_last)
         for kind, inspect in Inspection(shard).by_type.items():
             self._register_read(kind, _encoded(inspect))
@@ -183,6 +189,20 @@ class Handlers:
 
         self._register(ANY + kind.__name__, handle_any)
 
+    def _register_fetch(
+        self, prefix: str, reading: Callable[[Request, Callable[[Request], None]], object]
+    ) -> None:
+        """Of all reads this one waits, and is read again when its time is over."""
+        read, shard = self._gate.reader(Fetch), self._shard
+
+        def fetch(request: Request, message: Fetch) -> object:
+            def answer(request: Request) -> None:
+                shard.contents.reads.fetch(shard.clock(), request, message, fetch)
+
+            return reading(request, answer)
+
+        self._register(prefix + Fetch.__name__, lambda request: fetch(request, read(request)))
+
     # Reading.
 
     def _subscribe(self, any_node: bool) -> Callable[[Request], object]:
@@ -238,9 +258,6 @@ class Handlers:
 
     def _survey(self, request: Request, message: Survey) -> bytes:
         return encode(Surveyed(self._shard.contents.reads.survey(self._shard.clock(), message)))
-
-    def _fetch(self, request: Request, message: Fetch) -> None:
-        self._shard.contents.reads.fetch(self._shard.clock(), request, message)
 
     def _fetch_last(self, request: Request, message: FetchLast) -> Any:
         return self._shard.contents.reads.last(self._shard.clock(), message)

@@ -80,8 +80,11 @@ def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
     """All numbers of a node. Looks once at each client, and at no more than a few thousand other things."""
     shards = list(shards)
     counters, gauges = measure_connections(server)
+    # A node of a cluster may have no shard at this moment: it has done nothing then, and says so.
+    metrics = [Metrics(now_ms), *(it.metrics for it in shards)]
+    for it in metrics:
+        counters.update({name: getattr(it, counter) for name, counter in _COUNTED.items()})
     for shard in shards:
-        counters.update({name: getattr(shard.metrics, it) for name, it in _COUNTED.items()})
         gauges.update(_gauges(shard))
     for name in ONE_DISK:
         gauges[name] //= max(1, len(shards))
@@ -91,7 +94,7 @@ def measure(now_ms: int, shards: Iterable[Shard], server: Server) -> Measured:
         now_ms,
         dict(counters),
         {**gauges, "oldest_open_age_seconds": max(ages_s, default=0.0)},
-        [_histogram(name, [it.metrics for it in shards]) for name in HISTOGRAMS],
+        [_histogram(name, metrics) for name in HISTOGRAMS],
         traffic[:BUSIEST_STREAMS],
     )
 

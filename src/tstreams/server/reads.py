@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from moebius import Request
 from moebius.errors import Error as WireError
@@ -14,17 +16,15 @@ from ..items import Buffer
 from ..limits import FETCH_WAIT_MS_MAX, FETCH_WANTS_MAX, WAITING_FETCHES_MAX
 from ..protocol import Fetch, FetchLast, StretchInfo, Survey, Want
 from .visible import Chosen, Visible, go_as_parts, go_in_pieces
-from .waiters import Waiter, Waiters
+from .waiters import Again, Waiter, Waiters
 from .wire import wire_error
 
 
 class Reads:
     """Answers readers, at once or when there is something. The same times hold as for `Visible`."""
 
-    def __init__(self, visible: Visible, check: Callable[[Request], None]) -> None:
-        """`check` refuses those who have waited in vain, if that must not be said here."""
+    def __init__(self, visible: Visible) -> None:
         self._visible = visible
-        self._check = check
         self._waiters = Waiters()
         self._last_waiter = 0
 
@@ -33,8 +33,9 @@ class Reads:
         """Readers that wait."""
         return len(self._waiters)
 
-    def fetch(self, now_ms: int, request: Request, fetch: Fetch) -> None:
-        """Answer, or wait for something to answer with."""
+    def fetch(self, now_ms: int, request: Request, fetch: Fetch, again: Again) -> None:
+        """Answer, or wait for something to answer with. When the time of one that waits is over it is asked `again`, the
+        way it came, without waiting: what was decided meanwhile may be under way to the log, or another may lead."""
         begun_ns = time.perf_counter_ns()
         _check_wants(fetch.wants)
         self._visible.check_replaced(fetch.stream)
@@ -51,7 +52,7 @@ class Reads:
         self._last_waiter += 1
         number, wait_s = self._last_waiter, min(fetch.wait_ms, FETCH_WAIT_MS_MAX) / 1000
         timer = request.client.loop.call_later(wait_s, self._give_up, number)
-        self._waiters.add(Waiter(number, request, fetch, timer))
+        self._waiters.add(Waiter(number, request, fetch, timer, again))
 
     def last(self, now_ms: int, request: FetchLast) -> tuple[Buffer, ...]:
         """The last visible transaction."""
@@ -121,14 +122,9 @@ class Reads:
             return
         request = self._dismiss(waiter)
         try:
-            self._check(request)
-            self._visible.check_settled(waiter.fetch.stream, waiter.fetch.wants)
+            waiter.again(request, msgspec.structs.replace(waiter.fetch, wait_ms=0))
         except WireError as error:
             request.fail(error)
-        except Error as error:
-            request.fail(wire_error(error))
-        else:
-            request.answer(self._visible.pack([]))
 
     def _dismiss(self, waiter: Waiter) -> Request:
         self._waiters.remove(waiter)

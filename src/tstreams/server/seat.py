@@ -127,7 +127,7 @@ class Seat:
 
     async def _arrange(self) -> None:
         replica = self._replica
-        places = self._coordination.view.placement.shards[self.number]
+        places = self._coordination.view.placement.of(self.number)
         if self._node in places and not self._started:
             await self._start()
         while (duty := duty_of(here := self._look_around())) is Duty.GIVE_UP:
@@ -145,7 +145,7 @@ class Seat:
             await replica.close()
 
     def _is_elsewhere(self) -> bool:
-        return self._node not in self._coordination.view.placement.shards[self.number]
+        return self._node not in self._coordination.view.placement.of(self.number)
 
     def _leader_elsewhere(self) -> Leader | None:
         """The leader, if that is another node."""
@@ -157,7 +157,7 @@ class Seat:
         view = coordination.view
         leader = view.leaders.get(number)
         led_by = None if leader is None else leader.node
-        first = leader_among(view.placement.shards[number], view.nodes, number, led_by)
+        first = leader_among(view.placement.of(number), view.nodes, number, led_by)
         leading = self._replica.shard.epoch if self._replica.leading else None
         if leading is None or first == self._node:
             self._wanted_at = None

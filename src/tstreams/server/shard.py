@@ -48,10 +48,6 @@ _ADDING = frozenset({CreateStream, OpenTransaction})
 """What is refused while the disk is full, and whatever comes with a batch. The others are small, readers
 need some of them, and some make room."""
 
-ANY = "any:"
-"""What reads begin with that any node of a cluster may answer with what it has confirmed, which may be a little behind
-(`0:any:Fetch`). Without it only the leader answers."""
-
 _NOTHING = Told(0, 0, [], [])
 """A record that changes nothing."""
 
@@ -98,8 +94,6 @@ class Shard:
         """What it asks and tells the other shards, if there are any."""
         self.parking = Parking(lambda: self.contents.core, self._need)
         self.kinship = Kinship(self)
-        if barrier is not None:
-            self.contents.check_reader = self._check_reader
 
     # What it is made of. Whoever is in a hurry looks into `contents` itself.
 
@@ -299,11 +293,6 @@ class Shard:
             self.condition.check()
         else:
             await self._barrier.admit()
-
-    def _check_reader(self, request: Request) -> None:
-        """That there is nothing new only the leader can say, unless a reader is content with what others know."""
-        if self._barrier is not None and ANY not in request.command:
-            self._barrier.check()
 
     def _held_back(self, request: Request | Caller, again: Callable[[], object]) -> bool:
         if self._barrier is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from moebius import Request
 
@@ -17,6 +17,10 @@ NARROW_MAX = 8
 its stream: entering it a thousand times would cost more than looking at it each time."""
 
 
+Again: TypeAlias = Callable[[Request, Fetch], object]
+"""Hands in a `Fetch` once more, the way it came. Raises what a handler may raise."""
+
+
 @dataclass(slots=True)
 class Waiter:
     """A `Fetch` that found nothing."""
@@ -25,6 +29,7 @@ class Waiter:
     request: Request
     fetch: Fetch
     timer: asyncio.TimerHandle
+    again: Again
     partitions: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:

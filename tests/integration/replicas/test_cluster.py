@@ -20,11 +20,11 @@ from tstreams import Offset
 from tstreams.client.config import Read
 from tstreams.cluster import single
 from tstreams.cluster.coordination import new_cluster
-from tstreams.cluster.engines.zookeeper import ZooKeeperServer
+from tstreams.cluster.engines.zookeeper import ZooKeeperServer, free_ports
 from tstreams.cluster.zookeeper import ZooKeeperCoordination, ZooKeeperSettings, create_cluster
 from tstreams.errors import NotLeader
 from tstreams.ledger.engine import Engine
-from tstreams.protocol import Done, GetStream, ShardInfo, encode
+from tstreams.protocol import Describe, Done, GetStream, NodeInfo, ShardInfo, decode_reply, encode
 from tstreams.server import load, membership
 from tstreams.server.cluster_node import ClusterNode
 from tstreams.sharding import home_of, shard_of
@@ -259,3 +259,32 @@ def test_clients_follow_shards_to_the_nodes_that_lead_them(cluster: Cluster, rea
             cluster.wait_for_leaders()
         for traffic in (first, second):
             traffic.finish()
+
+
+def test_a_node_that_is_about_to_join_says_that_it_knows_of_no_leader(tmp_path: Path) -> None:
+    """Clients that come to it first ask others then, and it again."""
+    settings = ZooKeeperSettings(hosts=f"127.0.0.1:{free_ports(1)[0]}", cluster="nowhere")
+    site = Site(tmp_path, in_memory(), shards=SHARDS)
+    node = ClusterNode(
+        tmp_path / "a",
+        listen=["tcp://127.0.0.1:0"],
+        shards=SHARDS,
+        engine=site.connect,
+        coordinate=lambda entry: ZooKeeperCoordination(settings, entry),
+    )
+
+    async def begin() -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(node.start())
+
+    starting = site.run(begin())
+    try:
+        eventually(lambda: node.coordination is not None)
+        with moebius.connect(node.addresses[0]) as client:
+            told = decode_reply(client.call("Describe", encode(Describe())))
+        assert isinstance(told, NodeInfo)
+        assert [(it.number, it.leader) for it in told.map] == [(n, None) for n in range(SHARDS)]
+        assert not node.ready
+    finally:
+        site.call(starting.cancel)
+        eventually(starting.done)
+        site.close()

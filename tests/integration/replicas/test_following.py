@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import moebius
 import tstreams
-from tests.integration.replicas.sites import Site
+from tests.integration.replicas.sites import Site, in_memory
 from tests.integration.tstreams.conftest import Clock, eventually
 from tstreams import Offset
 from tstreams.errors import NotLeader, Timeout, Unavailable
@@ -14,6 +16,8 @@ from tstreams.protocol import (
     Fetch,
     Fetched,
     GetStream,
+    Measure,
+    Measured,
     StreamInfo,
     Subscribe,
     Want,
@@ -165,3 +169,18 @@ def test_a_follower_answers_those_who_are_content_with_it(site: Site) -> None:
             pushed = decode_reply(stream.next_parts()[0])
             assert isinstance(pushed, Fetched)
             assert pushed.transactions
+
+
+def test_a_node_without_a_shard_has_figures_too(tmp_path: Path, clock: Clock) -> None:
+    """As one that drains."""
+    site = Site(tmp_path, in_memory(), clock)
+    try:
+        replica = site.start("a")
+        site.run(replica.close())
+        with moebius.connect(site.nodes["a"].addresses[0]) as client:
+            measured = decode_reply(client.call("Measure", encode(Measure())))
+        assert isinstance(measured, Measured)
+        assert measured.counters["commits_total"] == 0
+        assert {sum(it.counts) for it in measured.histograms} == {0}
+    finally:
+        site.close()

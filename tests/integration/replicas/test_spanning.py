@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import moebius
 from tests.integration.replicas.sites import Site, SiteKin, in_memory
 from tests.integration.tstreams.conftest import Clock, eventually
 from tests.integration.tstreams_shards.raw import LEASE_MS, SHARDS, Agent, Raw
+from tests.simulation.engine import MemoryEngine
 from tstreams.errors import Error, InvalidState, NotFound, NotLeader
 from tstreams.limits import DELETED_KEPT_MS
 from tstreams.protocol import (
@@ -292,6 +294,30 @@ def test_deleted_streams_are_forgotten_everywhere_at_once(
         eventually(lambda shard=shard: not spread.shard(shard).core.state.deleted)
     spread.agree()
     assert not any(key[:1] == b"Y" for key, _ in spread.facts("a", FIRST))
+
+
+def test_a_reader_whose_time_is_over_waits_for_what_is_under_way_to_the_log(
+    spread: Spread, client: Raw, producer: Agent
+) -> None:
+    """The core knows that a group has happened before anyone can read it. To say that there is nothing would be wrong:
+    its writer has its answer."""
+    group = client.group(HOME)
+    prepare(client, producer, [FIRST], group)
+    spread.cut(HOME)
+    assert decide(client, producer, [FIRST], group) == Done()
+    participant = spread.nodes[spread.leaders[FIRST]].replicas[FIRST]
+    engine, reads = participant._engine, participant.shard.contents.reads
+    assert isinstance(engine, MemoryEngine)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(client.read, producer, 1, 1_000)
+        eventually(lambda: reads.waiting == 1)
+        engine.cut_off = True
+        spread.cut(HOME, SiteKin(spread.nodes))
+        eventually(lambda: not participant.shard.core.state.groups.prepared)
+        eventually(lambda: reads.waiting == 0)
+        engine.cut_off = False
+        assert found.result(60) == [b"in 1"]
+    spread.agree()
 
 
 def test_a_copy_is_made_for_subscribers_and_kept_by_followers(spread: Spread, client: Raw) -> None:

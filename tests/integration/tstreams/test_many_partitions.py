@@ -110,7 +110,7 @@ def test_waiters_are_found_by_what_they_wait_for() -> None:
     ):
         wants = [Want(partition, 0) for partition in partitions]
         fetch = Fetch(stream, wants, 1)
-        waiters.add(Waiter(number, None, fetch, None))  # type: ignore[arg-type]
+        waiters.add(Waiter(number, None, fetch, None, None))  # type: ignore[arg-type]
 
     def concerned(*stirred: tuple[int, int]) -> list[int]:
         return [waiter.number for waiter, _ in waiters.concerned(stirred)]

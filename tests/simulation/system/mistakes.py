@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from inspect import signature
@@ -59,24 +59,29 @@ MISTAKES: dict[str, Mistake] = {}
 
 
 def mistake(
-    name: str, promise: str, text: str, shards: int = 1
+    name: str,
+    promise: str,
+    text: str,
+    shards: int = 1,
+    *,
+    among: dict[str, Mistake] = MISTAKES,
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
-    """Register what plants a mistake."""
+    """Register what plants a mistake, among those of the simulation unless it is said otherwise."""
 
     def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
-        assert name not in MISTAKES, name
-        MISTAKES[name] = Mistake(name, text, promise, plant, shards)
+        assert name not in among, name
+        among[name] = Mistake(name, text, promise, plant, shards)
         return plant
 
     return register
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
-    """The program makes this mistake, while this lasts."""
+def planted(name: str, among: Mapping[str, Mistake] | None = None) -> Iterator[None]:
+    """The program makes this mistake, while this lasts. `among`: those of the simulation."""
     patches = Patches()
     try:
-        known()[name].plant(patches)
+        (known() if among is None else among)[name].plant(patches)
         yield
     finally:
         patches.close()

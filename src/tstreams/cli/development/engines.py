@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...cluster.coordination import Setting
-from ...cluster.engines.nats import NatsServer, NatsSettings, find_nats
+from ...cluster.engines.nats import HOST, NatsServer, NatsSettings, find_nats
 from ...errors import Unavailable
 from ...jars import bookkeeper_jars
 
@@ -54,7 +54,8 @@ class JetStreamServers:
     title = f"NATS JetStream, {NATS_SERVERS} servers"
 
     def __init__(self, folder: Path, ports: Sequence[int], zookeeper: str) -> None:
-        clients, monitors, routes = ports[::3], ports[1::3], tuple(ports[2::3])
+        clients, monitors, clusters = ports[::3], ports[1::3], ports[2::3]
+        routes = tuple(f"{HOST}:{port}" for port in clusters)
         binary = find_nats() or ""
         self._servers = {
             f"nats-{n + 1}": NatsServer(
@@ -63,7 +64,7 @@ class JetStreamServers:
                     folder / f"nats-{n + 1}",
                     clients[n],
                     monitors[n],
-                    routes[n],
+                    clusters[n],
                     routes,
                 ),
                 binary,

@@ -1,4 +1,5 @@
-"""Bookies of Apache BookKeeper on loopback, each a process of its own, on a ZooKeeper that is there or is started with them.
+"""Bookies of Apache BookKeeper, on loopback or on other hosts of this machine, each a process of its own, on a ZooKeeper
+that is there or is started with them.
 
 For development and tests. What is deployed for real is run by those who run BookKeeper.
 """
@@ -13,6 +14,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -48,8 +50,6 @@ _JAVA_OPTIONS = (
 )
 _SETTINGS = {
     "allowLoopback": "true",
-    "listeningInterface": "lo",
-    "advertisedAddress": _HOST,
     "zkTimeout": str(SESSION_TIMEOUT_MS),
     # What is acknowledged is on the disk; nobody waits for others to come along.
     "journalSyncData": "true",
@@ -83,12 +83,30 @@ _SETTINGS = {
 }
 
 
-class Bookie:
-    """One bookie, over several lives: it keeps its port and its data. Its log is `bookie.log` in its folder."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host of this machine: its address, the interface that has it, and what a command begins with to run there."""
 
-    def __init__(self, folder: Path, port: int, zookeeper: str, **settings: str) -> None:
+    host: str = _HOST
+    interface: str = "lo"
+    way: tuple[str, ...] = ()
+
+
+class Bookie:
+    """One bookie, over several lives: it keeps its port and its data. Its log is `bookie.log` in its folder. `place` says
+    where it lives, if that is not on loopback."""
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        zookeeper: str,
+        place: Place | None = None,
+        **settings: str,
+    ) -> None:
         self.folder = folder
         self.port = port
+        self._place = place or Place()
         self._zookeeper = zookeeper
         self.settings = settings
         """More of BookKeeper's settings, from its next life on."""
@@ -98,7 +116,7 @@ class Bookie:
     @property
     def id(self) -> str:
         """How BookKeeper calls it."""
-        return f"{_HOST}:{self.port}"
+        return f"{self._place.host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -113,9 +131,10 @@ class Bookie:
         self._owner_before = _owner(self._zookeeper, self.id)
         config = self._write_config()
         class_path = os.pathsep.join(str(jar) for jar in jars)
+        command = [str(java), *_JAVA_OPTIONS, "-cp", class_path, _MAIN]
         with (self.folder / "bookie.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [java, *_JAVA_OPTIONS, "-cp", class_path, _MAIN, "--conf", str(config)],
+                [*self._place.way, *command, "--conf", str(config)],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -142,7 +161,7 @@ class Bookie:
 
     def _serves(self) -> bool:
         try:
-            socket.create_connection((_HOST, self.port), timeout=2.0).close()
+            socket.create_connection((self._place.host, self.port), timeout=2.0).close()
         except OSError:
             return False
         return _owner(self._zookeeper, self.id) not in (0, self._owner_before)
@@ -186,6 +205,8 @@ class Bookie:
     def _write_config(self) -> Path:
         settings = _SETTINGS | {
             "bookiePort": str(self.port),
+            "listeningInterface": self._place.interface,
+            "advertisedAddress": self._place.host,
             "metadataServiceUri": f"zk+hierarchical://{self._zookeeper.replace(',', ';')}{LEDGERS}",
             "journalDirectories": str(self.folder / "journal"),
             "ledgerDirectories": str(self.folder / "ledgers"),
@@ -211,7 +232,7 @@ class Bookies:
         self.zookeeper = ZooKeeperServer(folder / "zookeeper") if zookeeper is None else None
         self.hosts = zookeeper or (self.zookeeper.address if self.zookeeper else "")
         self.all = [
-            Bookie(folder / f"bookie-{n}", port, self.hosts, **settings)
+            Bookie(folder / f"bookie-{n}", port, self.hosts, None, **settings)
             for n, port in enumerate(free_ports(count))
         ]
 

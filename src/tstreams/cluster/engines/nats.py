@@ -1,4 +1,4 @@
-"""NATS servers with JetStream on loopback: one, or several that form a Raft cluster."""
+"""NATS servers with JetStream, on loopback or on other hosts of this machine: one, or several that form a Raft cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,19 +34,21 @@ def find_nats() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NatsSettings:
-    """What a server's configuration says. `routes` are the cluster ports of all servers; none: it is alone."""
+    """What a server's configuration says. `routes` are where all servers of its cluster listen for one another; none: it
+    is alone."""
 
     name: str
     folder: Path
     port: int
     monitor_port: int = 0
     cluster_port: int = 0
-    routes: tuple[int, ...] = ()
+    routes: tuple[str, ...] = ()
     sync: bool = True
     """Whether every write is synced before it is acknowledged; else that is done every two minutes, the server's
     default."""
     storage_bytes: int = 0
     """How much it may store; 0: as much as it finds room for."""
+    host: str = HOST
 
     def text(self) -> str:
         """As the server reads it."""
@@ -61,19 +64,19 @@ class NatsSettings:
             jetstream.append(f"max_file_store: {self.storage_bytes}")
         lines = [
             f"server_name: {self.name}",
-            f'listen: "{HOST}:{self.port}"',
+            f'listen: "{self.host}:{self.port}"',
             "jetstream {",
             *(f"  {line}" for line in jetstream),
             "}",
         ]
         if self.monitor_port:
-            lines.append(f'http: "{HOST}:{self.monitor_port}"')
+            lines.append(f'http: "{self.host}:{self.monitor_port}"')
         if self.routes:
-            routes = ", ".join(f'"nats://{HOST}:{port}"' for port in self.routes)
+            routes = ", ".join(f'"nats://{it}"' for it in self.routes)
             lines += [
                 "cluster {",
                 "  name: tstreams",
-                f'  listen: "{HOST}:{self.cluster_port}"',
+                f'  listen: "{self.host}:{self.cluster_port}"',
                 f"  routes: [{routes}]",
                 "}",
             ]
@@ -88,22 +91,23 @@ class NatsSettings:
 
 
 class NatsServer:
-    """One server process, over several lives. Its log is `nats.log` in its folder."""
+    """One server process, over several lives. Its log is `nats.log` in its folder. `way` is what its command begins with,
+    if it lives on another host of this machine: a network namespace."""
 
-    def __init__(self, settings: NatsSettings, binary: str) -> None:
+    def __init__(self, settings: NatsSettings, binary: str, way: Sequence[str] = ()) -> None:
         self.settings = settings
-        self._binary = binary
+        self._command = [*way, binary]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nats://{HOST}:{self.settings.port}"
+        return f"nats://{self.settings.host}:{self.settings.port}"
 
     @property
     def monitor(self) -> str:
         """Where it tells of itself."""
-        return f"http://{HOST}:{self.settings.monitor_port}"
+        return f"http://{self.settings.host}:{self.settings.monitor_port}"
 
     @property
     def pid(self) -> int | None:
@@ -115,7 +119,7 @@ class NatsServer:
         config = self.settings.write()
         with (self.settings.folder / "nats.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binary, "--config", str(config)],
+                [*self._command, "--config", str(config)],
                 cwd=self.settings.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -181,7 +185,7 @@ class NatsServers:
                     clients[n],
                     monitors[n],
                     clusters[n],
-                    tuple(clusters) if count > 1 else (),
+                    tuple(f"{HOST}:{port}" for port in clusters) if count > 1 else (),
                     sync=sync,
                     storage_bytes=storage_bytes,
                 ),

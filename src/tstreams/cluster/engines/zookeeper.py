@@ -1,4 +1,5 @@
-"""ZooKeeper servers on loopback, from the jars that PySpark brings: one alone, or an ensemble.
+"""ZooKeeper servers on loopback, or on other hosts of this machine, from the jars that PySpark brings: one alone, or an
+ensemble.
 
 For development and tests. What is deployed for real is run by those who run ZooKeeper.
 """
@@ -76,6 +77,7 @@ class Ports(msgspec.Struct, frozen=True):
     client: int
     peers: int
     election: int
+    host: str = _HOST
 
 
 def free_ports(number: int) -> list[int]:
@@ -91,7 +93,8 @@ def free_ports(number: int) -> list[int]:
 class ZooKeeperServer:
     """One server, alone or of an ensemble, in a folder of its own. It keeps its port and its data when it is started
     again. `ensemble` are the ports of all servers, itself included; `number` is its place in it, from 1 on. `port` is that
-    of a server that is alone; else one is chosen."""
+    of a server that is alone; else one is chosen. `way` is what its command begins with, if it lives on another host of this
+    machine: a network namespace."""
 
     def __init__(
         self,
@@ -101,9 +104,12 @@ class ZooKeeperServer:
         *,
         tick_ms: int = TICK_MS,
         port: int | None = None,
+        way: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.port = ensemble[number - 1].client if ensemble else port or free_ports(1)[0]
+        self._host = ensemble[number - 1].host if ensemble else _HOST
+        self._way = way
         self._ensemble = ensemble
         self._number = number
         self._tick_ms = tick_ms
@@ -112,7 +118,7 @@ class ZooKeeperServer:
     @property
     def address(self) -> str:
         """Where clients connect to."""
-        return f"{_HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -136,7 +142,7 @@ class ZooKeeperServer:
         class_path = os.pathsep.join(str(jar) for jar in jars)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [java, *_JAVA_OPTIONS, "-cp", class_path, main, config],
+                [*self._way, java, *_JAVA_OPTIONS, "-cp", class_path, main, config],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -169,7 +175,7 @@ class ZooKeeperServer:
     def mode(self) -> str | None:
         """What it is: `standalone`, `leader` or `follower`. None: it does not serve, or has no majority."""
         try:
-            with socket.create_connection((_HOST, self.port), timeout=2.0) as link:
+            with socket.create_connection((self._host, self.port), timeout=2.0) as link:
                 link.sendall(b"srvr")
                 said = b""
                 while chunk := link.recv(4096):
@@ -218,7 +224,7 @@ class ZooKeeperServer:
             "syncLimit=4",
             f"dataDir={data}",
             f"clientPort={self.port}",
-            f"clientPortAddress={_HOST}",
+            f"clientPortAddress={self._host}",
             f"minSessionTimeout={SESSION_TIMEOUT_MS_MIN}",
             f"maxSessionTimeout={SESSION_TIMEOUT_MS_MAX}",
             "maxClientCnxns=0",
@@ -226,7 +232,7 @@ class ZooKeeperServer:
             "4lw.commands.whitelist=srvr",
         ]
         for number, ports in enumerate(self._ensemble, 1):
-            lines.append(f"server.{number}={_HOST}:{ports.peers}:{ports.election}")
+            lines.append(f"server.{number}={ports.host}:{ports.peers}:{ports.election}")
         if self._ensemble:
             (data / "myid").write_text(f"{self._number}\n")
         config = self.folder / "zoo.cfg"
@@ -244,7 +250,7 @@ class ZooKeeperEnsemble:
 
     def __init__(self, folder: Path, size: int = 3, *, tick_ms: int = TICK_MS) -> None:
         numbers = free_ports(3 * size)
-        ports = [Ports(*numbers[3 * at : 3 * at + 3]) for at in range(size)]
+        ports = [Ports(*it) for it in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)]
         self.servers = [
             ZooKeeperServer(folder / str(number), ports, number, tick_ms=tick_ms)
             for number in range(1, size + 1)
