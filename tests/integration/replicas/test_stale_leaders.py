@@ -119,10 +119,7 @@ def test_who_has_waited_in_vain_is_not_told_that_there_is_nothing(doubtful: Doub
             asked = wire.submit(command, waits)
             eventually(lambda: reads.waiting)
             doubtful.sure = False
-            if command == "0:Fetch":
-                assert refused(partial(asked.result, 60))
-            else:
-                assert asked.result(60)  # content with what this node knows
+            assert refused(partial(asked.result, 60)), command  # as if it asked only now
 
 
 def test_a_subscription_to_a_node_that_is_about_to_lead_waits_for_it(doubtful: Doubtful) -> None:
