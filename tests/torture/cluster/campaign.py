@@ -12,7 +12,7 @@ from tests.checker.recording import Recorder
 from tests.torture.campaign import Campaign, Settings
 from tests.torture.cluster import cuts  # noqa: F401 - so that they are in the catalogue
 from tests.torture.cluster.faults import CLUSTER
-from tests.torture.cluster.network import network
+from tests.torture.cluster.network import name_hosts, network
 from tests.torture.cluster.node import SESSION_S, TorturedNode
 from tests.torture.cluster.servers import ENGINES, REPLICAS, SERVERS, Ensemble
 from tests.torture.cluster.world import ClusterWorld
@@ -42,6 +42,8 @@ def _world(settings: Settings, folder: Path) -> Iterator[ClusterWorld]:
     names = [*zookeepers, *engines, *_names("node", REPLICAS), *_names("clients", CLIENT_HOSTS)]
     with ExitStack() as stack:
         made = stack.enter_context(network(names))
+        if settings.log == "bookkeeper":
+            name_hosts(made, folder / "hosts")
         ensemble = Ensemble(folder, [made.hosts[it] for it in zookeepers])
         engine = ENGINES[settings.log](folder, [made.hosts[it] for it in engines], ensemble.hosts)
         megabytes = min(DISK_MB + int(DISK_MB_PER_MINUTE * settings.minutes), DISK_MB_MAX)

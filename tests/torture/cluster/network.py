@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.torture.namespace import run_command
 
@@ -80,6 +81,14 @@ class Network:
 
     def _tell(self, host: Host, orders: Sequence[str]) -> None:
         run_command(*host.way, "ip", "-batch", "-", given="".join(f"{it}\n" for it in orders))
+
+
+def name_hosts(made: Network, file: Path) -> None:
+    """Have this file say what hosts are called, in this mount namespace, which ends with the campaign: bookies look for
+    the name of their own address."""
+    lines = ["127.0.0.1 localhost", *(f"{it.address} {it.name}" for it in made.hosts.values())]
+    file.write_text("".join(f"{it}\n" for it in lines))
+    run_command("mount", "--bind", str(file), "/etc/hosts")
 
 
 def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Way]:
