@@ -55,8 +55,7 @@ class Pair:
         try:
             for name in "ab":
                 site.start(name)
-            site.caught_up("a", "b")
-            assert site.facts("a") == site.facts("b")
+            site.agreed_facts("a", "b")
         finally:
             site.close()
 

@@ -193,6 +193,24 @@ class Site:
 
         self.run(wait())
 
+    def agreed_facts(self, *names: str) -> list[list[tuple[bytes, bytes]]]:
+        """Wait until these nodes have the same of each log, and see that they hold the same facts then; which, for each
+        shard. All are looked at in one turn of the loop: a leader may write something at any other time."""
+
+        async def look(number: int) -> list[list[tuple[bytes, bytes]]]:
+            shards = [self.nodes[name].replicas[number].shard for name in names]
+            while len({shard.index.applied for shard in shards}) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            return [list(shard.index.store.scan(b"")) for shard in shards]
+
+        agreed = []
+        for number in range(self.shards):
+            first, *others = self.run(look(number))
+            for name, other in zip(names[1:], others, strict=True):
+                assert other == first, f"{name} and {names[0]} differ in shard {number}"
+            agreed.append(first)
+        return agreed
+
     def facts(self, name: str, shard: int = 0) -> list[tuple[bytes, bytes]]:
         """All keys and values of a shard's index on a node, also if it runs."""
         if name in self.nodes:

@@ -136,8 +136,7 @@ def test_a_shard_has_a_leader_whoever_goes(cluster: Cluster) -> None:
 
     cluster.join(first)  # it comes back to what it had
     eventually(lambda: cluster.leader_of(0) == first)
-    cluster.caught_up("a", "b", "c")
-    assert cluster.facts("a") == cluster.facts("b") == cluster.facts("c")
+    cluster.agreed_facts("a", "b", "c")
     followers = {it.node for it in cluster.map("a")[0].followers}
     assert followers == {cluster.nodes[name].id for name in "abc" if name != first}
 
@@ -169,10 +168,7 @@ def test_a_group_spans_nodes_that_find_each_other_by_coordination(cluster: Clust
         for partition in range(3):
             eventually(lambda it=partition: client.read(producer, it) == [b"x", b"y", b"z"])
     cluster.wait_for_leaders()
-    cluster.caught_up("a", "b", "c")
-    for number in range(SHARDS):
-        facts = [cluster.facts(name, number) for name in "abc"]
-        assert facts[0] == facts[1] == facts[2]
+    cluster.agreed_facts("a", "b", "c")
 
 
 def test_a_node_tells_how_busy_it_is(

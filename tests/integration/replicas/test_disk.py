@@ -83,8 +83,7 @@ def test_a_leader_without_room_refuses_and_goes_on_when_there_is_some(site: Site
         with ts.consumer("clicks", name="c", start=Offset.oldest()) as consumer:
             found = [txn.items[0] for txn in consumer.read(max_wait=0.2)]
     assert found == [b"before", b"after"]
-    site.caught_up("a", "b")
-    assert site.facts("a") == site.facts("b")
+    site.agreed_facts("a", "b")
 
 
 def test_a_follower_without_room_catches_up_when_there_is_some(site: Site) -> None:
@@ -104,8 +103,7 @@ def test_a_follower_without_room_catches_up_when_there_is_some(site: Site) -> No
             disk.full = False
             eventually(lambda: follower.is_open)
             producer.instant([b"after"], partition=0)
-    site.caught_up("a", "b")
-    assert site.facts("a") == site.facts("b")
+    site.agreed_facts("a", "b")
 
 
 def test_a_damaged_copy_is_mended_and_read(site: Site) -> None:

@@ -59,11 +59,8 @@ def test_a_follower_holds_the_same_facts_to_the_byte(site: Site, clock: Clock) -
         work(ts)
         site.start("c")  # it comes later, and reads what there is
         work_more(ts)
-    site.caught_up("a", "b", "c")
-    found = site.facts("a")
+    (found,) = site.agreed_facts("a", "b", "c")
     assert {key[:1] for key, _ in found} >= {b"N", b"M", b"T", b"S", b"E", b"L", b"P"}
-    assert site.facts("b") == found
-    assert site.facts("c") == found
 
 
 def work_more(ts: tstreams.Client) -> None:
@@ -83,8 +80,7 @@ def test_what_dies_is_removed_everywhere(site: Site, clock: Clock) -> None:
         clock.advance(60)
         eventually(lambda: not any(key[:1] in b"TE" for key, _ in site.facts("b")))
         assert {key[:1] for key, _ in site.facts("a")} >= {b"M", b"L"}
-    site.caught_up("a", "b")
-    assert site.facts("a") == site.facts("b")
+    site.agreed_facts("a", "b")
 
 
 def test_another_node_takes_over(site: Site) -> None:
@@ -104,8 +100,7 @@ def test_another_node_takes_over(site: Site) -> None:
     site.lead("a")
     with connect(site, "a") as ts:
         work_more(ts)
-    site.caught_up("a", "b")
-    assert site.facts("a") == site.facts("b")
+    site.agreed_facts("a", "b")
 
 
 def test_a_leader_that_was_shut_out_refuses_and_follows(site: Site) -> None:
@@ -125,8 +120,7 @@ def test_a_leader_that_was_shut_out_refuses_and_follows(site: Site) -> None:
             found = [item for txn in reader.read(max_wait=0.2) for item in txn.items]
     assert b"refused" not in found
     assert b"more" in found
-    site.caught_up("a", "b")
-    assert site.facts("a") == site.facts("b")
+    site.agreed_facts("a", "b")
 
 
 def test_a_node_that_does_not_lead_says_so(site: Site) -> None:

@@ -73,9 +73,7 @@ def test_a_fresh_node_begins_from_a_trimmed_log(site: Site, clock: Clock) -> Non
         fresh = site.start("c", **SMALL)  # type: ignore[arg-type]
         assert fresh.snapshots_loaded == 1
         fill(ts, 2)
-    site.caught_up("a", "b", "c")
-    assert site.facts("a") == site.facts("b")
-    assert site.facts("a") == site.facts("c")
+    site.agreed_facts("a", "b", "c")
     site.run(site.nodes["a"].replicas[0].step_down())
     site.lead("c")
     check_kept(site, "c")
@@ -95,8 +93,7 @@ def test_a_node_that_was_away_for_long_begins_anew(site: Site, clock: Clock) -> 
         eventually(lambda: trimmed(site, "a"))
         back = site.start("b", **SMALL)  # type: ignore[arg-type]
         assert back.snapshots_loaded == 1
-    site.caught_up("a", "b")
-    assert site.facts("a") == site.facts("b")
+    site.agreed_facts("a", "b")
     site.run(site.nodes["a"].replicas[0].step_down())
     site.lead("b")
     check_kept(site, "b")

@@ -87,15 +87,8 @@ class Spread(Site):
             for name in NAMES:  # who was shut out while it was idle does not know it
                 if name != leader:
                     self.run(self.nodes[name].replicas[number].step_down())
-        for number in range(SHARDS):
-            (facts,) = eventually(lambda number=number: self._same(number))
+        for facts in self.agreed_facts(*NAMES):
             assert not any(key[:1] in b"BVW" for key, _ in facts)
-
-    def _same(self, number: int) -> tuple[list[tuple[bytes, bytes]]] | None:
-        """The facts of a shard, if all nodes have the same. Its leader may be writing: what has died is swept."""
-        self.caught_up(*NAMES)
-        facts = [self.facts(name, number) for name in NAMES]
-        return (facts[0],) if facts[0] == facts[1] == facts[2] else None
 
 
 @pytest.fixture
