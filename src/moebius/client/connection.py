@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TypeAlias
 import zmq
 
 from ..addresses import Address, Transport, parse_address
+from ..chance import luck
 from ..errors import Closed, Disconnected, Error, ProtocolError, Unauthorized
 from ..limits import Limits
 from ..messages import Hello, Parts, Ping, Welcome
@@ -129,7 +129,7 @@ class Connection:
                     self._shut(error)
                     return
                 self._lost_reason = str(error) or repr(error)
-                if await self._rest(delay_s * random.uniform(0.5, 1.0)):
+                if await self._rest(delay_s * luck.uniform(0.5, 1.0)):
                     delay_s = limits.reconnect_delay_s_min
                 else:
                     delay_s = min(delay_s * 2, limits.reconnect_delay_s_max)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import itertools
-import random
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,6 +17,7 @@ import msgspec
 
 import moebius
 from moebius.addresses import parse_address
+from moebius.chance import luck
 
 from ..errors import BadRequest, Unavailable
 from .config import ClientConfig, Tls
@@ -86,7 +86,7 @@ class _FrontDoors:
 
     def __init__(self, doors: Sequence[_FrontDoor]) -> None:
         self._doors = deque(doors)
-        self._attempts = random.randrange(1 << 16)  # not all clients begin with the same node
+        self._attempts = luck.randrange(1 << 16)  # not all clients begin with the same node
 
     async def locate(self) -> str:
         """The address of a node; `Unavailable` if no front door says any."""

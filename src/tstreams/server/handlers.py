@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, get_args
 
 from moebius import Request, Router, Strategy
 
 from ..core.rules import info_of
 from ..core.waits import InDoubt
-from ..errors import BadRequest, Error
+from ..errors import BadRequest, Error, Unavailable
 from ..items import check
 from ..limits import LIST_STREAMS_MAX
 from ..protocol import (
@@ -195,12 +196,20 @@ class Handlers:
         """Of all reads this one waits, and is read again when its time is over."""
         read, shard = self._gate.reader(Fetch), self._shard
 
-        def fetch(request: Request, message: Fetch) -> object:
+        def fetch(request: Request, message: Fetch, *, is_over: bool = False) -> object:
             def answer(request: Request) -> None:
-                shard.contents.reads.fetch(shard.clock(), request, message, fetch)
+                try:
+                    shard.contents.reads.fetch(shard.clock(), request, message, over)
+                except InDoubt as doubt:
+                    if not is_over:
+                        raise
+                    raise Unavailable(
+                        doubt.message
+                    ) from None  # it has waited for as long as it wanted
 
             return reading(request, answer)
 
+        over = partial(fetch, is_over=True)
         self._register(prefix + Fetch.__name__, lambda request: fetch(request, read(request)))
 
     # Reading.

@@ -82,7 +82,9 @@ def stand_ins(scheduler: Scheduler, machine: ServerMachine) -> Iterator[None]:
     ]
     patches += [patch(name, value) for name, value in _SMALL.items()]
     patches += [
-        patch("moebius.client.connection.random", scheduler.random_for("reconnects")),
+        patch("moebius.client.connection.luck", scheduler.random_for("reconnects")),
+        patch("tstreams.client.rules.inquiry.luck", scheduler.random_for("maps")),
+        patch("tstreams.client.rules.routing.luck", scheduler.random_for("routes")),
         patch("tstreams.server.node.DirectoryLock", lambda _: SimulatedLock(machine)),
         patch("tstreams.server.node.node_id", lambda _: "5e7d" * 4),
         patch("tstreams.server.node.check_shards", lambda *_: None),

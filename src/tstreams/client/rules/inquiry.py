@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import moebius
+from moebius.chance import luck
 
 from ...errors import Corrupt
 from ...limits import (
@@ -89,7 +89,7 @@ class Inquiry:
             self.ask()
             return
         self._pausing = True
-        self._network.later(pause_s * random.uniform(0.5, 1.0), self._paused)
+        self._network.later(pause_s * luck.uniform(0.5, 1.0), self._paused)
 
     def _paused(self) -> None:
         self._pausing = False

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import moebius
+from moebius.chance import luck
 
 from ...errors import NotLeader, Unavailable
 from ...limits import FOLLOWER_RETRY_S, MAP_DIAL_S
@@ -65,7 +65,7 @@ class Routing:
         self._posted = False
         self._sweeping = False
         self._closed = False
-        self._luck = random.random()
+        self._luck = luck.random()
         """So that not all clients read from the same follower."""
         seed.routing = self
 
