@@ -175,7 +175,8 @@ class Site:
         replica = self.nodes[name].replicas[shard]
 
         async def lead() -> None:
-            await replica.lead(replica.shared.log.epoch + 1 if epoch is None else epoch)
+            known = [it.replicas[shard].shared.log.epoch for it in self.nodes.values()]
+            await replica.lead(max(known) + 1 if epoch is None else epoch)
 
         self.run(lead())
 
