@@ -41,6 +41,7 @@ TESTS = (
     "tests/unit/test_items.py",
     "tests/unit/test_items_arrow.py",
     "tests/unit/test_items_headers.py",
+    "tests/unit/test_jetstream_answers.py",
     "tests/unit/test_jetstream_news.py",
     "tests/unit/test_ledger.py",
     "tests/unit/test_ledger_failures.py",
