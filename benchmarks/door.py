@@ -38,7 +38,7 @@ _WARM_UP_S = 0.5
 _COMPANY_WITHIN_S = 90.0
 _NAME = "tstreams"
 
-FULL = Plan(seconds=2.0, rounds=9, window=16, idle=10_000, slow=100)
+FULL = Plan(seconds=2.0, rounds=5, window=16, idle=10_000, slow=100)
 QUICK = Plan(seconds=0.1, rounds=1, window=16, idle=50, slow=4)
 
 
