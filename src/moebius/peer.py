@@ -86,6 +86,7 @@ class Peer:
         "link",
         "loop",
         "name",
+        "quiet_until",
         "response_bytes_max",
         "seen",
         "server",
@@ -113,6 +114,8 @@ class Peer:
         self.heartbeat_s = 0.0
         self.last_seen_at = server.loop.time()
         self.seen = False
+        self.quiet_until = 0.0
+        """Nobody has to look at this client before, if nothing comes from it, it is not blocked and asks for nothing."""
         self.lane = Lane(self)
         self.later = 0
         """Requests whose handlers returned `LATER` and have not answered yet."""

@@ -362,13 +362,20 @@ class Server:
                 for peer in self.clients:
                     peer.last_seen_at += now - due_at
                 continue
-            for peer in self.clients:
-                try:
-                    self._expire(peer, now)
-                except (
-                    Exception
-                ) as error:  # one client must not keep the others from being looked at
-                    self.report(None, error)
+            self._look_at_all(now)
+
+    def _look_at_all(self, now: float) -> None:
+        """One pass. There may be many thousands who say nothing: those are passed over without a call."""
+        for peer in self.clients:
+            link = peer.link
+            if now < peer.quiet_until and not (
+                link.seen or link.blocked or peer.later or peer.lane.activities
+            ):
+                continue
+            try:
+                self._expire(peer, now)
+            except Exception as error:  # one client must not keep the others from being looked at
+                self.report(None, error)
 
     def _expire(self, peer: Peer, now: float) -> None:
         reason = self._overdue(peer, now)
@@ -377,22 +384,24 @@ class Server:
             peer.link.abort(reason)
 
     def _overdue(self, peer: Peer, now: float) -> str | None:
-        limits = self.limits
-        if peer.link.touched():
+        limits, link = self.limits, peer.link
+        if link.touched():
             peer.seen = True
             peer.last_seen_at = now
-        elif (peer.inflight or peer.link.blocked) and not peer.heartbeat_s:
+        elif (peer.inflight or link.blocked) and not peer.heartbeat_s:
             peer.last_seen_at = now  # not idle: it waits for us, or takes what we sent
-        reason = peer.link.overdue(now, limits)
+        reason = link.overdue(now, limits)
         if reason is not None:
             return reason
-        silent_s = now - peer.last_seen_at
         if peer.heartbeat_s:
-            if silent_s > peer.heartbeat_s * limits.heartbeats_missed_max and not peer.link.blocked:
-                return f"no heartbeat for {silent_s:.1f} s"
+            allowed_s = peer.heartbeat_s * limits.heartbeats_missed_max
+            what = "no heartbeat for"
         elif not peer.seen:
-            if silent_s > limits.first_frame_timeout_s:
-                return f"it said nothing for {silent_s:.1f} s"
-        elif silent_s > limits.idle_timeout_s:
-            return f"idle for {silent_s:.1f} s"
+            allowed_s, what = limits.first_frame_timeout_s, "it said nothing for"
+        else:
+            allowed_s, what = limits.idle_timeout_s, "idle for"
+        silent_s = now - peer.last_seen_at
+        if silent_s > allowed_s and not (peer.heartbeat_s and link.blocked):
+            return f"{what} {silent_s:.1f} s"
+        peer.quiet_until = 0.0 if link.is_amid_frame() else peer.last_seen_at + allowed_s
         return None

@@ -15,6 +15,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ from tests.crash.chain.life import PLANTS
 from tests.crash.readers import drain, read
 from tests.crash.server import KilledServer, kill_many
 from tests.crash.writers import PARTITIONS, PASSING, STREAM, write
+from tstreams import Offset
 from tstreams.server.verify import verify
 
 WRITERS = 4
 READERS = 2
+PROGRESS = 100
+"""So many transactions must come after the last kill."""
 
 
 def run(kills: int, seed: int, folder: Path, shards: int = 1) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def run(kills: int, seed: int, folder: Path, shards: int = 1) -> dict[str, Any]:
                 readers = [pool.submit(read, url, n, seed, stop) for n in range(READERS)]
                 try:
                     kill_many(server, kills, random.Random(seed))
-                    time.sleep(1.0)
+                    see_progress(server.url)
                 finally:
                     stop.set()
                 accounts = [it.result() for it in writers]
@@ -69,6 +73,17 @@ def run(kills: int, seed: int, folder: Path, shards: int = 1) -> dict[str, Any]:
         }
     finally:
         server.close()
+
+
+def see_progress(url: str) -> None:
+    """Wait until writers go on after the last kill, however slow the machine is."""
+    with (
+        tstreams.connect(url) as ts,
+        ts.consumer(STREAM, name="witness", start=Offset.newest()) as consumer,
+    ):
+        seen = sum(1 for _ in islice(consumer.read(max_wait=30.0), PROGRESS))
+    if seen < PROGRESS:
+        raise RuntimeError(f"after the last kill {seen} transactions came, and then none for 30 s")
 
 
 def table(report: dict[str, Any]) -> str:

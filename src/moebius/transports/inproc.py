@@ -124,6 +124,10 @@ class InprocLink:
         seen, self.seen = self.seen, False
         return seen
 
+    def is_amid_frame(self) -> bool:
+        """Never: messages come whole."""
+        return False
+
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this link should be closed at `now`, or None."""
         if self.blocked_since is not None and now - self.blocked_since > limits.stall_timeout_s:

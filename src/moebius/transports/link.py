@@ -48,6 +48,8 @@ class Link(Protocol):
 
     blocked: bool
     """True while the peer takes too little: hold streams back."""
+    seen: bool
+    """Whether anything arrived since `touched` was called."""
     unpaced_bytes_max: int | None
     """What a stream without credit may send, where the transport cannot hold it back; else None."""
 
@@ -73,6 +75,9 @@ class Link(Protocol):
 
     def touched(self) -> bool:
         """Whether anything arrived since the last call."""
+
+    def is_amid_frame(self) -> bool:
+        """Whether part of a message is here, and the rest is not."""
 
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this link should be closed at `now` (a slow sender, a stalled reader), or None."""

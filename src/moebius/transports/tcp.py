@@ -304,6 +304,10 @@ class StreamLink(asyncio.BufferedProtocol):
         seen, self.seen = self.seen, False
         return seen
 
+    def is_amid_frame(self) -> bool:
+        """Whether part of a message is here, and the rest is not."""
+        return self.partial_since is not None
+
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this link should be closed at `now`, or None."""
         if self.partial_since is not None and (self.blocked or self._held):

@@ -177,6 +177,10 @@ class DealerLink:
         seen, self.seen = self.seen, False
         return seen
 
+    def is_amid_frame(self) -> bool:
+        """Never: messages come whole."""
+        return False
+
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Nothing: heartbeats find a dead server."""
         return None

@@ -151,6 +151,10 @@ class RouterLink:
         seen, self.seen = self.seen, False
         return seen
 
+    def is_amid_frame(self) -> bool:
+        """Never: messages come whole."""
+        return False
+
     def overdue(self, now: float, limits: Limits) -> str | None:
         """Why this client should be dropped at `now`, or None."""
         if self._outbox_bytes < self._waiting_bytes and self.blocked_since is not None:

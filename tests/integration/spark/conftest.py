@@ -61,6 +61,12 @@ def make(ts: Client) -> Callable[..., str]:
     return make
 
 
+def items_of(ts: Client, stream: str) -> list[bytes]:
+    """All that is visible in a stream, partition by partition."""
+    partitions = range(ts.stream(stream).partitions)
+    return [bytes(it) for p in partitions for txn in ts.scan(stream, p) for it in txn.items]
+
+
 @dataclass
 class Pipe:
     """Shorthand for reading and writing with the test's server."""
@@ -109,11 +115,7 @@ class Pipe:
         return what
 
     def items(self, stream: str) -> list[bytes]:
-        """All that is visible in a stream, partition by partition."""
-        partitions = range(self.ts.stream(stream).partitions)
-        return [
-            bytes(it) for p in partitions for txn in self.ts.scan(stream, p) for it in txn.items
-        ]
+        return items_of(self.ts, stream)
 
 
 @pytest.fixture

@@ -49,12 +49,12 @@ def run_driver(*arguments: str) -> int:
     return process.returncode
 
 
-def outcome(pipe: Pipe, source: str) -> Counter[bytes]:
+def outcome(ts: Client, source: str) -> Counter[bytes]:
     """What the query must make of its source."""
     return Counter(
         b"%b of %d" % (bytes(item), txn.id)
-        for partition in range(pipe.ts.stream(source).partitions)
-        for txn in pipe.ts.scan(source, partition)
+        for partition in range(ts.stream(source).partitions)
+        for txn in ts.scan(source, partition)
         for item in txn.items
     )
 
@@ -66,7 +66,7 @@ def test_a_driver_dies_at_every_point_of_a_micro_batch(
     """Each driver goes on where the one before it was killed, and comes a little further."""
     source, sink = make(2), make(3)
     fill(ts, source, 80)
-    expected = outcome(pipe, source)
+    expected = outcome(ts, source)
     for point in POINTS:
         arguments = (pipe.url, source, sink, str(tmp_path), point, "driver")
         assert run_driver(*arguments) == -signal.SIGKILL, point
@@ -101,7 +101,7 @@ def test_a_worker_dies(pipe: Pipe, ts: Client, make: Make, tmp_path: Path, point
         with pytest.raises(StreamingQueryException):
             pipe.run(df, sink, **options)
         assert Path(f"{mark}-aborted").exists()
-        assert Counter(pipe.items(sink)) <= outcome(pipe, source)
+        assert Counter(pipe.items(sink)) <= outcome(ts, source)
         pipe.run(df, sink, **options)
     assert mark.exists()
-    assert Counter(pipe.items(sink)) == outcome(pipe, source)
+    assert Counter(pipe.items(sink)) == outcome(ts, source)
