@@ -241,6 +241,10 @@ or two that such an engine takes to elect a leader. More are refused."""
 TURN_WAITING_BYTES_MAX = 256 * MIB
 """Bytes of the batches of such requests. They are in memory."""
 
+GROUP_PATIENCE_S_MAX = 0.005
+"""How long a group for an engine that keeps the log waits at the most for others who are likely to come: about as long as
+three copies on disks take to be synced. See `server.patience`."""
+
 PAYLOAD_CACHE_BYTES = 64 * MIB
 """Item batches that a shard keeps in memory after they were written: readers that keep up never touch
 the disk."""

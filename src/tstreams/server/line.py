@@ -31,8 +31,9 @@ class Line:
         self._waiting: deque[tuple[Request | Caller | None, Callable[[], object], int]] = deque()
         self._bytes = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
 
     def statistics(self) -> LineStatistics:
         """How much waits now."""

@@ -27,6 +27,7 @@ from .following import check_follows, replay
 from .kin import Caller
 from .line import Line
 from .local import ENCODED
+from .patience import Patience
 from .shard import Clock, Shard, system_clock
 from .storage import Storage
 from .turn import Turn, Written
@@ -59,15 +60,18 @@ class SharedShard:
         shards: int = 1,
     ) -> None:
         self.number = number
+        self._patience = Patience()
         self.shard = Shard(
             number,
             self,
             storage.room(),
             clock=clock,
             cache_bytes=cache_bytes,
+            schedule=self._patience.schedule,
             shards=shards,
             barrier=self,
         )
+        self._patience.turns = self.shard.turns
         self.shard.parking.is_open = lambda: not self._holds_back
         self._contents = self.shard.contents
         self._turns = self.shard.turns
@@ -322,6 +326,7 @@ class SharedShard:
         except Exception as failure:
             self._refuse(turn, failure)
         else:
+            self._patience.confirmed(len(turn.answers) + len(self._line), self.log.synced_ns / 1e9)
             self._finish(turn)
         self._let_in()
 

@@ -85,6 +85,10 @@ class Turns:
         """Somebody reads when what is pending is durable."""
         self._reads.append((request, answer))
 
+    def __len__(self) -> int:
+        """How many wait for the end of the turn."""
+        return len(self._answers)
+
     # What is durable.
 
     @property
@@ -120,6 +124,10 @@ class Turns:
             self._keeper.write(self.gather())
         else:
             self._finish()
+
+    def postpone(self) -> None:
+        """Its end, which was asked for, is asked for again with what is added next."""
+        self._scheduled = False
 
     def gather(self) -> Turn:
         """End a turn: what was decided in it is for the caller to make durable, or to refuse."""
