@@ -2,8 +2,9 @@
 
 Client processes write transactions in a window, as in `durable`, to a server without HTTP; to one with HTTP,
 whose metrics are scraped each second and whose console is open in a browser; and to one with HTTP, with many
-idle connections and some slow HTTP clients. They take turns in every round, each with a server of its own on
-the same filesystem; ratios are taken within a round, and their median is reported.
+idle connections and some slow HTTP clients. They take turns in every round, there and back, so that a machine that
+becomes slower or faster meanwhile favours none; each has a server of its own on the same filesystem. Ratios are taken within
+a round, and their median is reported.
 """
 
 from __future__ import annotations
@@ -84,11 +85,12 @@ def run(arguments: Namespace, progress: Progress) -> Report:
     found = Found()
     with fleet(MANY_CLIENTS) as clients:
         for number in range(plan.rounds):
-            for condition in rotated((ALONE, WATCHED, CROWDED), number):
+            there = rotated((ALONE, WATCHED, CROWDED), number)
+            for condition in (*there, *reversed(there)):
                 with scratch_folder(arguments.dir, "door") as folder:
                     turn = Turn(plan, clients, folder, condition, not arguments.without_browser)
                     for workload, phase in turn.measure(found):
-                        found.keep(condition, workload, phase)
+                        found.keep(number, condition, workload, phase)
                         progress(
                             f"round {number + 1}/{plan.rounds}  {condition:8} {workload!s:24} "
                             f"{grouped(phase.items_rate)} items/s"

@@ -57,9 +57,13 @@ class Found:
         front_door, others = (sum(it) / len(found) for it in zip(*found, strict=True))
         return {"front_door": round(front_door, 3), "before_it": round(others, 3)}
 
-    def keep(self, condition: str, workload: Workload, phase: Phase) -> None:
-        """One more."""
-        self.phases.setdefault((condition, workload), []).append(phase)
+    def keep(self, round_number: int, condition: str, workload: Workload, phase: Phase) -> None:
+        """One more: those of the same round are added up."""
+        phases = self.phases.setdefault((condition, workload), [])
+        if round_number < len(phases):
+            phases[round_number] = _sum(phases[round_number], phase)
+        else:
+            phases.append(phase)
 
     def rates(self, condition: str, workload: Workload) -> Spread:
         """Items per second, round by round."""
@@ -74,6 +78,15 @@ class Found:
                 if it.transactions
             )
         )
+
+
+def _sum(one: Phase, other: Phase) -> Phase:
+    return Phase(
+        one.transactions + other.transactions,
+        one.items + other.items,
+        one.seconds + other.seconds,
+        (one.server_cpu_s or 0.0) + (other.server_cpu_s or 0.0),
+    )
 
 
 def make_report(plan: Plan, found: Found, folder: Path, seconds: float) -> Report:
@@ -147,7 +160,7 @@ def _rates_table(plan: Plan, found: Found) -> Table:
                     f"{server:.1f}",
                 )
             )
-    title = f"items/s, window {plan.window}, {plan.rounds} rounds of {plan.seconds:g} s"
+    title = f"items/s, window {plan.window}, {plan.rounds} rounds of twice {plan.seconds:g} s"
     return Table(title, ("", "median", "min", "max", "server µs"), tuple(rows))
 
 

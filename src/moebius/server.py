@@ -258,12 +258,18 @@ class Server:
 
     def statistics(self) -> ServerStatistics:
         """What the server is doing and has done."""
+        inflight = payload_bytes = buffered_bytes = 0
+        for peer in self.clients:  # once: there may be many thousands
+            lane = peer.lane
+            inflight += len(lane.activities) + peer.later
+            payload_bytes += lane.payload_bytes
+            buffered_bytes += peer.link.buffered_bytes()
         return ServerStatistics(
             counts=replace(self.counts),
             clients=len(self.clients),
-            inflight=self._inflight(),
-            inflight_payload_bytes=sum(peer.lane.payload_bytes for peer in self.clients),
-            buffered_bytes=sum(peer.link.buffered_bytes() for peer in self.clients),
+            inflight=inflight,
+            inflight_payload_bytes=payload_bytes,
+            buffered_bytes=buffered_bytes,
             workers=sum(pool.workers for pool in self._pools),
             worker_restarts=sum(pool.restarts for pool in self._pools),
             uptime_s=self.loop.time() - self._started_at,

@@ -36,7 +36,7 @@ class Log:
 
     def ask(self, count: int = 1) -> None:
         for _ in range(count):
-            self.turns.add(Told(0, 0, 0, []))
+            self.turns.add(Told(0, 0, [], []))
             request: Any = object()
             self.turns.answer(request, Done())
 
