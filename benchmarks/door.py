@@ -117,8 +117,9 @@ class Turn:
             server = stack.enter_context(tstreams_server(self._folder, http=http))
             connect = writers_to({_NAME: server.port})
             stack.enter_context(self._clients.sessions(server.check, Contestants, connect))
-            self._write(server, TYPICAL, "warm-up", _WARM_UP_S)
             company = self._company(server, stack, found)
+            # Not before: who waits for company has cold memory then, and who is alone does not wait.
+            self._write(server, TYPICAL, "warm-up", _WARM_UP_S)
             for number, workload in enumerate((TYPICAL, ONE_ITEM)):
                 before_s = self._others_cpu_s(server, company)
                 phase = self._write(server, workload, f"stream-{number}", self._plan.seconds)
