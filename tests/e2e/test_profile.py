@@ -39,7 +39,7 @@ def test_the_way_of_a_write(tmp_path: Path) -> None:
     assert any("(tstreams/server/" in name for name in ours), ours
     picture = ET.parse(out / "write-server.svg").getroot()
     drawn = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
-    assert any("(tstreams/server/shard.py)" in title for title in drawn), drawn
+    assert any("(tstreams/server/" in title for title in drawn), drawn
     for name in found:
         assert (out / f"{name}.svg").exists()
         assert (out / f"{name}.folded").read_text().strip()
