@@ -176,6 +176,8 @@ class _Soak:
         if worker.seed is None:
             return
         if not worker.has_spoken:
+            if self._is_over.value:
+                return  # a signal came, which it could not wait for yet
             raise RuntimeError(f"a worker could not begin: it ended with {worker.process.exitcode}")
         text = f"worker: its process {how} with {worker.process.exitcode}"
         self._failed(Failure(worker.seed, [text]))

@@ -242,7 +242,8 @@ def test_a_java_that_dies_ends_the_command(command: Command, tmp_path: Path) -> 
         (java,) = [it for it in psutil.Process(process.pid).children() if it.name() == "java"]
         java.kill()
         assert process.wait(DEADLINE_S) == 1
-    told = json.loads((tmp_path / "stderr").read_text().splitlines()[-1])
+    lines = (tmp_path / "stderr").read_text().splitlines()
+    told = json.loads([it for it in lines if it.startswith("{")][-1])  # Py4J may complain after it
     assert told["error"] == "unavailable"
     assert re.match("Spark's Java process has ended|Spark: ", told["message"])
 
